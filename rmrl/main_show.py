@@ -1,10 +1,11 @@
-"""Entry of `rmrl show`: page through the samples of a run or a scored file.
+"""Entry of `rmrl show`: page through the samples of a run or a scored file, or list the presets.
 
     rmrl show runs/demo/smollm2/samples.jsonl
     rmrl show scored.parquet --where 'judge != rule' --worst 5
+    rmrl show presets
 
 The first displays the first responses, the second the five lowest rewards on which two components
-differ.
+differ. The third lists the catalogue of presets with licences and papers.
 Conditions name columns: reward, <component>, status_<component>, step, ... (see --columns).
 """
 
@@ -20,10 +21,15 @@ from rmrl.exit import ends_with_its_reader, exit_code
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the selected responses, through a pager on a terminal."""
+    """Print the selected responses, or the catalogue, through a pager on a terminal."""
     from rmrl.offline.browse import page, responses, select
     from rmrl.offline.where import condition
 
+    if str(options.file) == "presets" and not options.file.exists():
+        from rmrl.rewards.catalogue.listing import catalogue_text
+
+        _page(catalogue_text())
+        return
     items = responses(options.file)
     if options.columns:
         print("\n".join(next(items).columns))
@@ -38,6 +44,10 @@ def run(options: argparse.Namespace) -> None:
         count=options.rows,
     )
     text = "\n\n".join(page(item, full=options.full) for item in chosen) or "no response matches"
+    _page(text)
+
+
+def _page(text: str) -> None:
     if sys.stdout.isatty():
         pydoc.pager(text)
     else:
@@ -54,7 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "file",
         type=Path,
         metavar="FILE",
-        help="samples.jsonl of a run, or a parquet, jsonl or csv file of rmrl score",
+        help=(
+            "samples.jsonl of a run, or a parquet, jsonl or csv file of rmrl score; presets: the"
+            " catalogue"
+        ),
     )
     parser.add_argument(
         "--where",

@@ -28,6 +28,10 @@ SCALARS = (
 )
 STEP_MODELS = ("Qwen/Qwen2.5-Math-PRM-7B",)
 ADAPTERS = ("adapters/kind", "adapters/exact")
+CLASSIFIERS = {
+    "unitary/toxic-bert": ("toxic", "severe_toxic", "obscene", "threat", "insult"),
+    "my-org/five-attributes": ("helpfulness", "correctness", "coherence", "style", "verbosity"),
+}
 """Checkpoints and adapters that the pages name: in `lay_out` they are folders with headers and no weights."""
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -80,6 +84,8 @@ def lay_out(folder: Path) -> Path:
         checkpoint(folder / name, head=True, labels=2)
     for name in ADAPTERS:
         adapter(folder / name)
+    for name, labels in CLASSIFIERS.items():
+        checkpoint(folder / name, head=True, names=labels)
     return folder
 
 
@@ -106,6 +112,8 @@ def on_fake_engines(spec: RewardSpec) -> RewardSpec:
     """The same reward on engines that answer anything; process models have two labels."""
 
     def fake(role: str) -> dict[str, object]:
+        if spec.labels is not None:
+            return {"labels": len(spec.labels.names)}
         return {"labels": 2} if spec.engines[role].runner == "token_pooling" else {}
 
     engines = {

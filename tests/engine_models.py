@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,13 +71,17 @@ def write_llama(folder: Path, *, seed: int = 0) -> Path:
     return folder
 
 
-def write_llama_scorer(folder: Path, *, seed: int = 0) -> Path:
-    """A Llama with a scalar head."""
+def write_llama_scorer(
+    folder: Path, *, labels: Sequence[str] = ("LABEL_0",), problem_type: str = "", seed: int = 0
+) -> Path:
+    """A Llama with a head of these labels: a scalar one unless told otherwise."""
     from transformers import LlamaForSequenceClassification
 
     torch.manual_seed(seed)
     config = llama_config()
-    config.num_labels = 1
+    config.id2label = dict(enumerate(labels))
+    if problem_type:
+        config.problem_type = problem_type
     LlamaForSequenceClassification(config).save_pretrained(folder)
     write_tokenizer(folder)
     return folder
@@ -95,13 +100,17 @@ def write_headless_scorer(folder: Path) -> Path:
     return folder
 
 
-def write_bert_scorer(folder: Path, *, seed: int = 0) -> Path:
-    """A BERT pair scorer with token types and 64 positions."""
+def write_bert_scorer(
+    folder: Path, *, labels: Sequence[str] = ("LABEL_0",), problem_type: str = "", seed: int = 0
+) -> Path:
+    """A BERT pair scorer of these labels, with token types and 64 positions."""
     from transformers import BertForSequenceClassification
 
     torch.manual_seed(seed)
     config = _bert_config()
-    config.num_labels = 1
+    config.id2label = dict(enumerate(labels))
+    if problem_type:
+        config.problem_type = problem_type
     BertForSequenceClassification(config).save_pretrained(folder)
     write_tokenizer(folder)
     return folder
@@ -153,6 +162,55 @@ def write_process_scorer(folder: Path, *, seed: int = 0) -> Path:
         "architectures": ["Qwen2ForProcessRewardModel"]
     }
     (folder / "config.json").write_text(json.dumps(settings))
+    write_tokenizer(folder)
+    return folder
+
+
+GATED_CODE = """
+import torch
+from transformers import LlamaModel, LlamaPreTrainedModel
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+class LlamaForRewardModelWithGating(LlamaPreTrainedModel):
+    def __init__(self, config):
+        super().__init__(config)
+        self.model = LlamaModel(config)
+        self.regression_layer = torch.nn.Linear(config.hidden_size, 5, bias=False)
+        self.gating = torch.nn.Linear(config.hidden_size, 5, bias=False)
+        self.post_init()
+
+    def forward(self, input_ids, attention_mask=None, **rest):
+        hidden = self.model(input_ids, attention_mask=attention_mask).last_hidden_state
+        pads = torch.eq(input_ids, self.config.pad_token_id).int().argmax(-1) - 1
+        last = hidden[torch.arange(len(hidden)), pads % input_ids.shape[-1]]
+        gates = self.gating(hidden[:, 0]).softmax(-1)
+        return SequenceClassifierOutput(logits=(gates * self.regression_layer(last)).sum(-1))
+"""
+
+
+def write_gated_scorer(folder: Path, *, seed: int = 0) -> Path:
+    """A Llama with attributes that a gating network sums, in code of the checkpoint's own: the form
+    of ArmoRM, which finds the last token by the pad token and gives one score per row."""
+    import json
+
+    from safetensors.torch import load_file, save_file
+    from transformers import LlamaModel
+
+    torch.manual_seed(seed)
+    LlamaModel(llama_config()).save_pretrained(folder)
+    tensors = {
+        f"model.{name}": tensor for name, tensor in load_file(folder / "model.safetensors").items()
+    }
+    for name in ("regression_layer.weight", "gating.weight"):
+        tensors[name] = torch.randn(5, llama_config().hidden_size) * 0.1
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    name = "LlamaForRewardModelWithGating"
+    settings = json.loads((folder / "config.json").read_text()) | {
+        "architectures": [name],
+        "auto_map": {"AutoModelForSequenceClassification": f"modeling_custom.{name}"},
+    }
+    (folder / "config.json").write_text(json.dumps(settings))
+    (folder / "modeling_custom.py").write_text(GATED_CODE)
     write_tokenizer(folder)
     return folder
 

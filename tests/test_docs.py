@@ -112,7 +112,8 @@ def of_block(block: docs_pages.Block, place: Path) -> Config:
 @pytest.mark.parametrize("block", CONFIGS, ids=lambda block: block.name)
 def test_a_configuration_resolves(block: docs_pages.Block, place: Path):
     config = of_block(block, place)
-    assert set(config.reward.models) <= {spec.name for spec in specs_of(config)}
+    names = {spec.name for spec in specs_of(config)}
+    assert set(config.reward.models) <= names
 
 
 def test_a_configuration_is_for_scoring_files_too(place: Path):

@@ -24,7 +24,7 @@ POLICY_ENGINE = "rmrl.inference.policy:PolicyEngine"
 """`EngineSpec.name` of the rollout engines as judges: their weights change from step to step."""
 
 Runner = Literal["generate", "pooling", "token_pooling", "embed"]
-"""generate: texts; pooling: one raw scalar a sequence; token_pooling: raw logits at chosen tokens;
+"""generate: texts; pooling: raw logits of a sequence; token_pooling: raw logits at chosen tokens;
 embed: one vector a text."""
 
 FAILURES: tuple[Status, ...] = (
@@ -153,6 +153,17 @@ class ValueOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class LabelOutput:
+    """Raw logits of a sequence, one for each label of the head; () with a `failure`."""
+
+    logits: tuple[float, ...]
+    tokens_in: int
+    failure: Status | Literal[""] = ""
+    detail: str = ""
+    cached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TokenOutput:
     """Raw logits at the requested positions, shape `[positions][labels]`; () with a `failure`."""
 
@@ -227,7 +238,13 @@ class RewardEngine(Protocol):
         """`sampling.n` outputs for each request; requests may differ in their sampling."""
         ...
 
-    def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]: ...
+    def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:
+        """The raw logit of a head with one label; with another head each output is a failure."""
+        ...
+
+    def label_logits(self, requests: Sequence[PoolingRequest]) -> list[LabelOutput]:
+        """The raw logits of a head with any number of labels."""
+        ...
 
     def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]: ...
 
@@ -266,10 +283,26 @@ def overlong_texts(request: GenerateRequest, context_length: int) -> list[TextOu
     return [output] * request.sampling.n
 
 
-def overlong_value(request: PoolingRequest, context_length: int) -> ValueOutput:
+def overlong_labels(request: PoolingRequest, context_length: int) -> LabelOutput:
     """Mark a sequence that does not fit."""
     detail = overlong_detail(len(request.token_ids), context_length)
-    return ValueOutput(math.nan, len(request.token_ids), failure="overlong", detail=detail)
+    return LabelOutput((), len(request.token_ids), failure="overlong", detail=detail)
+
+
+def only_label(output: LabelOutput) -> ValueOutput:
+    """The output of a head with one label as a single value. Several are a failure: reading one of
+    them would be a guess."""
+    failure = output.failure
+    detail = output.detail
+    if not failure and len(output.logits) != 1:
+        failure = "provider_error"
+        text = json.dumps(output.logits)[:80]
+        detail = (
+            f"the engine gave {text} for a sequence ({len(output.logits)} values); one finite"
+            " number is needed: is this a head with one label?"
+        )
+    value = math.nan if failure else output.logits[0]
+    return ValueOutput(value, output.tokens_in, failure=failure, detail=detail)
 
 
 def overlong_detail(tokens: int, context_length: int) -> str:

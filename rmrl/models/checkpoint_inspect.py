@@ -31,7 +31,11 @@ _HEAD_MODULES = {
     "reward_head",
     "v_head",
     "value_head",
+    "regression_layer",
 }
+_GATED = "ForRewardModelWithGating"
+"""Architectures of ArmoRM and its kin: attributes (regression_layer) that a gating network of the
+checkpoint's own code sums to one score."""
 _SIZES = {
     "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2,
     "U16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 1, "BOOL": 1,
@@ -123,7 +127,19 @@ def architecture(path: str | Path) -> str:
 
 
 def check_scalar_head(path: str | Path) -> None:
-    """Raise RewardError unless the checkpoint has one label and the tensor that produces it.
+    """Raise RewardError unless the checkpoint has one label and the tensor that produces it."""
+    check_label_head(path)
+    labels = label_count(read_config(path))
+    if labels != 1:
+        raise RewardError(
+            f"'{path}' has {labels} labels and a scalar reward needs 1; use a checkpoint with"
+            " num_labels=1, or kind=bradley_terry with label or label_weights"
+        )
+
+
+def check_label_head(path: str | Path) -> None:
+    """Raise RewardError unless the checkpoint holds a head with as many outputs as its config.json
+    has labels.
 
     Engines initialise a missing head at random, with a warning at most, and random scores look
     like scores.
@@ -136,11 +152,6 @@ def check_scalar_head(path: str | Path) -> None:
             " num_labels=1)"
         )
     labels = label_count(read_config(path))
-    if labels != 1:
-        raise RewardError(
-            f"'{path}' has {labels} labels and a scalar reward needs 1; use a checkpoint with"
-            " num_labels=1, or a reward of another kind that reads all labels"
-        )
     heads = _heads(path)
     if not heads:
         raise RewardError(
@@ -148,9 +159,10 @@ def check_scalar_head(path: str | Path) -> None:
             " (score.weight, classifier.weight or the like), so its scores would be random; use a"
             " trained reward model, or this checkpoint as kind=generative"
         )
-    if not _has_outputs(heads, 1):
+    if not name.endswith(_GATED) and not _has_outputs(heads, labels):
+        outputs = "1 output" if labels == 1 else f"{labels} outputs"
         raise RewardError(
-            f"'{path}' needs a head with 1 output and has {_listed(heads)}; its config.json and"
+            f"'{path}' needs a head with {outputs} and has {_listed(heads)}; its config.json and"
             " its weights disagree"
         )
 
@@ -246,7 +258,10 @@ def _optional_json(path: str | Path, name: str) -> dict[str, Any]:
 
 
 def label_count(config: Mapping[str, Any]) -> int:
-    """num_labels as transformers counts it: stated, else the length of id2label, else 2."""
+    """num_labels as transformers counts it: stated, else the length of id2label, else 2. A model
+    whose gating network sums its attributes has 1."""
+    if str((config.get("architectures") or [""])[0]).endswith(_GATED):
+        return 1
     if config.get("id2label"):
         return len(config["id2label"])
     return int(config.get("num_labels") or 2)

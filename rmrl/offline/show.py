@@ -75,6 +75,8 @@ def _component_lines(
     weight = f", weight {spec.weight:g}" if spec.sources is None else ""
     reads = "" if spec.reads.part == "all" else f", reads {spec.reads}"
     lines = [f"--- {spec.name} ({spec.kind}{weight}{reads})"]
+    if spec.labels is not None:
+        lines.append(f"labels: {spec.labels}")
     if result.read is not None and result.rendered:
         lines += _block("reads", result.read)
     if result.status != "skipped" and not result.unasked:

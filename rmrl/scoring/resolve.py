@@ -12,6 +12,7 @@ from rmrl.rewards.calibration.check import calibration_problems
 from rmrl.rewards.combine import combine_problems
 from rmrl.rewards.combine.steps import step_problems
 from rmrl.rewards.scoring.missing import budget_problems
+from rmrl.rewards.specs.presets import name_presets
 from rmrl.rewards.specs.resolve import Resolved, Surroundings, functions_dirs, resolve_rewards
 from rmrl.rewards.specs.section import Policy
 from rmrl.rewards.transforms import Chain, chain_of
@@ -25,8 +26,12 @@ def resolve(
     trust_remote_code: bool,
     policy: Policy | None = None,
 ) -> Resolved:
-    """Return the resolved specs and all problems. `shipped_functions` is the last folder searched
-    for drop-ins; `policy` is what trains beside the rewards."""
+    """Return the resolved specs and all problems; a name `preset:NAME` becomes NAME in `config`.
+
+    `shipped_functions` is the last folder searched for drop-ins; `policy` is what trains beside the
+    rewards.
+    """
+    name_presets(config)
     problems = [
         *combine_problems(config, config.models),
         *budget_problems(config.max_missing, config.max_missing_by_cause),

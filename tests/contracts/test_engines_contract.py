@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +60,16 @@ GREEDY = Sampling(max_tokens=2, temperature=0.0, ignore_eos=True)
 MODELS: dict[str, Callable[[Path], Path]] = {
     "llama": write_llama, "scorer": write_llama_scorer, "bert": write_bert_scorer, "tokens": write_token_scorer,
     "bert tokens": write_bert_token_scorer, "encoder": write_encoder,
+    "labels": partial(write_llama_scorer, labels=("help", "verbosity", "safe")),
+    "bert labels": partial(write_bert_scorer, labels=("bad", "good"), problem_type="regression"),
 }  # fmt: skip
 CASES = [
     ("generate", "generate", "llama"),
     ("classify", "pooling", "scorer"),
     ("classify", "pooling", "bert"),
+    ("label_logits", "pooling", "labels"),
+    ("label_logits", "pooling", "bert labels"),
+    ("label_logits", "pooling", "scorer"),
     ("token_logits", "token_pooling", "tokens"),
     ("token_logits", "token_pooling", "scorer"),
     ("token_logits", "token_pooling", "bert tokens"),
@@ -72,6 +77,8 @@ CASES = [
     ("embed", "embed", "encoder"),
 ]
 """(method, runner, model)"""
+SHORT = ("bert", "bert tokens", "bert labels", "encoder")
+"""Models with 64 positions."""
 WAYS = ("together", "shuffled", "alone", "small batches")
 
 
@@ -94,7 +101,7 @@ def token_ids(text: str) -> tuple[int, ...]:
 
 def requests_of(method: str, model: str) -> list[Any]:
     """The 64 texts as requests; models with 64 positions read shorter ones than those with 1024."""
-    chosen = texts(60 if model in ("bert", "bert tokens", "encoder") else 300)
+    chosen = texts(60 if model in SHORT else 300)
     if method == "embed":
         return [EmbedRequest(t) for t in chosen]
     ids = [token_ids(t) for t in chosen]
@@ -118,6 +125,8 @@ def numbers(method: str, output: Any) -> list[float]:
         return [output.value]
     if method == "token_logprobs":
         return output.values().tolist()
+    if method == "label_logits":
+        return list(output.logits)
     return (
         [x for row in output.logits for x in row]
         if method == "token_logits"

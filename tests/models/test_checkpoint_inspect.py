@@ -7,6 +7,7 @@ from safetensors.torch import save_file
 
 from rmrl.errors import ConfigError, RewardError
 from rmrl.models.checkpoint_inspect import (
+    check_label_head,
     check_scalar_head,
     check_token_head,
     check_writes_text,
@@ -116,8 +117,9 @@ def test_several_labels_are_refused(tmp_path: Path) -> None:
     folder = checkpoint(
         tmp_path, SCORER | {"id2label": {"0": "a", "1": "b"}}, score__weight=torch.zeros(2, 4)
     )
-    with pytest.raises(RewardError, match="has 2 labels"):
+    with pytest.raises(RewardError, match=r"has 2 labels.* kind=bradley_terry with label"):
         check_scalar_head(folder)
+    check_label_head(folder)
 
 
 def test_labels_are_counted_as_transformers_counts_them() -> None:

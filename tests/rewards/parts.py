@@ -192,13 +192,17 @@ def fake_host(**deaths: int) -> FakeHost:
     return FakeHost(deaths={int(key[1:]): value for key, value in deaths.items()})
 
 
-def checkpoint(folder: Path, *, head: bool | None = None, labels: int = 1) -> Path:
+def checkpoint(
+    folder: Path, *, head: bool | None = None, labels: int = 1, names: Sequence[str] = ()
+) -> Path:
     """A checkpoint with headers and no real weights: causal (`head` None), or scalar with or
-    without its head tensor."""
+    without its head tensor. `names`: of its labels, instead of so many `labels`."""
     folder.mkdir(parents=True)
+    called = tuple(names) or tuple(f"L{i}" for i in range(labels))
+    labels = len(called)
     architecture = "LlamaForCausalLM" if head is None else "LlamaForSequenceClassification"
     config = {"architectures": [architecture], "max_position_embeddings": 512}
-    config |= {} if head is None else {"id2label": {str(i): f"L{i}" for i in range(labels)}}
+    config |= {} if head is None else {"id2label": {str(i): name for i, name in enumerate(called)}}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     names = {"model.norm.weight": [1]} | ({"score.weight": [labels]} if head else {})
     _write_tensors(folder / "model.safetensors", names)

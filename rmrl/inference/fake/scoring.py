@@ -10,8 +10,8 @@ texts:
       "length"
     value            value of every sequence, and of every requested token (default: derived from
       its tokens, see `token_value`)
-    labels           number of labels of `token_logits` (default 1); label k has the value times (1,
-      -1, 1, ...)
+    labels           number of labels of `label_logits` and `token_logits` (default 1); label k has
+      the value times (1, -1, 1, ...)
     choice_logprobs  {token id: log-probability} of `choice_tokens` (default: derived from the
       prompt, their probabilities add up to 1)
     token_logprobs   {token id: log-probability} of `token_logprobs` (default: derived from the
@@ -53,14 +53,16 @@ from rmrl.inference.scoring_base import (
     EmbedRequest,
     EngineSpec,
     GenerateRequest,
+    LabelOutput,
     LogprobsOutput,
     LogprobsRequest,
     PoolingRequest,
     TextOutput,
     TokenOutput,
     ValueOutput,
+    only_label,
+    overlong_labels,
     overlong_texts,
-    overlong_value,
 )
 from rmrl.types import Status
 
@@ -164,18 +166,12 @@ class FakeEngine:
     def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:
         """Return scripted or derived values."""
         self._begin("classify")
-        outputs: list[ValueOutput] = []
-        for request in requests:
-            count = len(request.token_ids)
-            failure = self._failure([_joined(request.token_ids)])
-            if not self._fits(request):
-                outputs.append(overlong_value(request, self.context_length))
-            elif failure:
-                outputs.append(ValueOutput(math.nan, count, **failure))
-            else:
-                value = self._worth(request.token_ids, request.adapter)
-                outputs.append(ValueOutput(value, count))
-        return outputs
+        return list(map(only_label, self._labelled(requests, 1)))
+
+    def label_logits(self, requests: Sequence[PoolingRequest]) -> list[LabelOutput]:
+        """Return scripted or derived values, for each label."""
+        self._begin("label_logits")
+        return self._labelled(requests, int(self._script.get("labels", 1)))
 
     def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]:
         """Return scripted values, or those of the tokens up to and with each position, for each
@@ -194,9 +190,9 @@ class FakeEngine:
                 continue
             logits: list[tuple[float, ...]] = []
             for position in request.positions:
-                value = self._worth(request.token_ids[: position + 1], request.adapter)
-                # The sign alternates from label to label.
-                logits.append(tuple(itertools.islice(itertools.cycle((value, -value)), labels)))
+                logits.append(
+                    self._labels_of(request.token_ids[: position + 1], request.adapter, labels)
+                )
             outputs.append(TokenOutput(tuple(logits), count))
         return outputs
 
@@ -322,6 +318,26 @@ class FakeEngine:
         logits = [token_value((*request.token_ids, token)) for token in request.choice_tokens]
         total = math.log(sum(map(math.exp, logits))) if logits else 0.0
         return tuple(logit - total for logit in logits)
+
+    def _labelled(self, requests: Sequence[PoolingRequest], labels: int) -> list[LabelOutput]:
+        outputs: list[LabelOutput] = []
+        for request in requests:
+            count = len(request.token_ids)
+            failure = self._failure([_joined(request.token_ids)])
+            if not self._fits(request):
+                outputs.append(overlong_labels(request, self.context_length))
+            elif failure:
+                outputs.append(LabelOutput((), count, **failure))
+            else:
+                outputs.append(
+                    LabelOutput(self._labels_of(request.token_ids, request.adapter, labels), count)
+                )
+        return outputs
+
+    def _labels_of(self, token_ids: Sequence[int], adapter: str, labels: int) -> tuple[float, ...]:
+        """Return the value of the tokens for each label; its sign alternates."""
+        value = self._worth(token_ids, adapter)
+        return tuple(itertools.islice(itertools.cycle((value, -value)), labels))
 
     def _worth(self, token_ids: Sequence[int], adapter: str) -> float:
         value = self._entries(adapter).get("value")

@@ -29,17 +29,19 @@ from rmrl.inference.scoring_base import (
     EmbedRequest,
     EngineSpec,
     GenerateRequest,
+    LabelOutput,
     LogprobsOutput,
     LogprobsRequest,
     PoolingRequest,
     TextOutput,
     TokenOutput,
     ValueOutput,
+    only_label,
+    overlong_labels,
     overlong_texts,
-    overlong_value,
 )
 from rmrl.inference.vllm.sampling import decoded, generation_options
-from rmrl.models.checkpoint_inspect import architecture, check_scalar_head, check_token_head
+from rmrl.models.checkpoint_inspect import architecture, check_label_head, check_token_head
 
 _LOADERS = {
     "ForSequenceClassification": "AutoModelForSequenceClassification",
@@ -77,7 +79,7 @@ class HFEngine:
         if self.spec.runner == "embed":
             self._refuse_embeddings()
         if self.spec.runner == "pooling":
-            check_scalar_head(self.spec.path)
+            check_label_head(self.spec.path)
         if self.spec.runner == "token_pooling":
             check_token_head(self.spec.path)
         self.context_length = self.spec.context_length()
@@ -94,21 +96,27 @@ class HFEngine:
         )
 
     def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:
+        """Return raw logits; batches as in `label_logits`."""
+        return list(map(only_label, self.label_logits(requests)))
+
+    def label_logits(self, requests: Sequence[PoolingRequest]) -> list[LabelOutput]:
         """Return raw logits; batches hold at most max_num_seqs rows and max_num_batched_tokens
         padded tokens."""
 
-        def run(fitting: list[PoolingRequest]) -> list[ValueOutput]:
-            outputs: list[ValueOutput] = []
-            for request, value in zip(fitting, self._batched(fitting, _last_logits), strict=True):
-                outputs.append(ValueOutput(value, len(request.token_ids)))
+        def run(fitting: list[PoolingRequest]) -> list[LabelOutput]:
+            outputs: list[LabelOutput] = []
+            logits = self._batched(fitting, _sequence_logits)
+            for request, row in zip(fitting, logits, strict=True):
+                outputs.append(LabelOutput(row, len(request.token_ids)))
             return outputs
 
         return answered(
-            requests, self._fits, run=run, mark=lambda r: overlong_value(r, self.context_length)
+            requests, self._fits, run=run, mark=lambda r: overlong_labels(r, self.context_length)
         )
 
     def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]:
-        """Return raw logits of every label at the requested positions; batches as in `classify`."""
+        """Return raw logits of every label at the requested positions; batches as in
+        `label_logits`."""
 
         def run(fitting: list[PoolingRequest]) -> list[TokenOutput]:
             outputs: list[TokenOutput] = []
@@ -285,9 +293,9 @@ def _inputs(requests: Sequence[PoolingRequest], device: Any) -> dict[str, torch.
     return inputs
 
 
-def _last_logits(model: Any, requests: Sequence[PoolingRequest]) -> list[float]:
-    """Return the raw scalar of each row: of the whole sequence where the model pools over a mask
-    itself (encoders), else at the last token."""
+def _sequence_logits(model: Any, requests: Sequence[PoolingRequest]) -> list[tuple[float, ...]]:
+    """Return the raw logits of each row, [request][label]: of the whole sequence where the model
+    pools over a mask itself (encoders), else at the last token."""
     inputs = _inputs(requests, model.device)
     rows = torch.arange(len(requests))
     last = torch.tensor([len(r.token_ids) - 1 for r in requests])
@@ -299,7 +307,7 @@ def _last_logits(model: Any, requests: Sequence[PoolingRequest]) -> list[float]:
     else:
         hidden = model.base_model(**inputs).last_hidden_state
         logits = head(hidden[rows, last.to(hidden.device)])
-    return logits.float().reshape(len(requests)).tolist()
+    return list(map(tuple, logits.float().reshape(len(requests), -1).tolist()))
 
 
 def _position_logits(

@@ -21,6 +21,7 @@ from rmrl.inference.scoring_base import (
     EmbedRequest,
     EngineSpec,
     GenerateRequest,
+    LabelOutput,
     LogprobsOutput,
     LogprobsRequest,
     PoolingRequest,
@@ -103,6 +104,10 @@ class SentenceTransformersEngine:
         self._refuse()
 
     def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:  # noqa: ARG002
+        """Raise ConfigError: this engine makes embeddings only."""
+        self._refuse()
+
+    def label_logits(self, requests: Sequence[PoolingRequest]) -> list[LabelOutput]:  # noqa: ARG002
         """Raise ConfigError: this engine makes embeddings only."""
         self._refuse()
 

@@ -13,10 +13,11 @@ live SGLang. vLLM is the engine that is measured.
       --attention-backend triton
 
 The server that is started listens on 127.0.0.1 only and ends with this process. `kv_cache_bytes`
-has no counterpart there. Scalars are what /classify returns: raw logits for decoder models with a
-classification head; SGLang gives pair encoders a sigmoid, so those are refused. Sleeping needs
---enable-memory-saver (given to our own server on CUDA, with a copy of the weights in host memory,
-which level 2 keeps as well); where an attached server has none, sleeping frees nothing.
+has no counterpart there. Heads give what /classify returns: raw logits, one per label, for decoder
+models with a classification head; SGLang gives pair encoders a sigmoid, so those are refused.
+Sleeping needs --enable-memory-saver (given to our own server on CUDA, with a copy of the weights in
+host memory, which level 2 keeps as well); where an attached server has none, sleeping frees
+nothing.
 """
 
 from __future__ import annotations
@@ -37,25 +38,27 @@ from rmrl.inference.scoring_base import (
     EmbedRequest,
     EngineSpec,
     GenerateRequest,
+    LabelOutput,
     LogprobsOutput,
     LogprobsRequest,
     PoolingRequest,
     TextOutput,
     TokenOutput,
     ValueOutput,
+    only_label,
+    overlong_labels,
     overlong_texts,
-    overlong_value,
 )
 from rmrl.inference.sglang.launch import ATTACH_TIMEOUT_S, REASON_CHARACTERS, refusal
 from rmrl.inference.sglang.scoring_wire import (
     generate_body,
+    label_output,
     launch_command,
     sample_count,
     text_output,
-    value_output,
 )
 from rmrl.inference.sglang.server import Server, device_bytes
-from rmrl.models.checkpoint_inspect import architecture, check_scalar_head
+from rmrl.models.checkpoint_inspect import architecture, check_label_head
 
 REQUEST_TIMEOUT_S = 600.0
 PING_TIMEOUT_S = 1.0
@@ -117,12 +120,16 @@ class SGLangEngine:
         return self._each(requests, self._generate_one)
 
     def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:
-        """See `RewardEngine.classify`; posts of `max_num_seqs` sequences."""
+        """See `RewardEngine.classify`; posts as in `label_logits`."""
+        return list(map(only_label, self.label_logits(requests)))
+
+    def label_logits(self, requests: Sequence[PoolingRequest]) -> list[LabelOutput]:
+        """See `RewardEngine.label_logits`; posts of `max_num_seqs` sequences."""
         self._connected()
         size = self.spec.max_num_seqs
 
-        def run(fitting: list[PoolingRequest]) -> list[ValueOutput]:
-            values: list[ValueOutput] = []
+        def run(fitting: list[PoolingRequest]) -> list[LabelOutput]:
+            outputs: list[LabelOutput] = []
             if any(1 in (request.token_type_ids or ()) for request in fitting):
                 raise RewardError(
                     f"SGLang takes no token types, and the pair encoder '{self.spec.path}' reads"
@@ -141,15 +148,15 @@ class SGLangEngine:
                         f"SGLang gave {count} values for {len(rows)} sequences"
                     )
                 for number, row in zip(answer, rows, strict=True):
-                    values.append(value_output(number, len(row)))
+                    outputs.append(label_output(number, len(row)))
                 self._progress.add(len(rows))
-            return values
+            return outputs
 
         return answered(
             requests,
             lambda r: 0 < len(r.token_ids) <= self.context_length,
             run=run,
-            mark=lambda r: overlong_value(r, self.context_length),
+            mark=lambda r: overlong_labels(r, self.context_length),
         )
 
     def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]:
@@ -230,7 +237,7 @@ class SGLangEngine:
 
     def _launch_command(self, port: int) -> list[str]:
         if self.spec.runner == "pooling":
-            check_scalar_head(self.spec.path)
+            check_label_head(self.spec.path)
             if re.search(r"Bert|Roberta", architecture(self.spec.path)):
                 raise EngineLoadError(
                     f"SGLang passes the scores of a pair encoder such as '{self.spec.path}' through"

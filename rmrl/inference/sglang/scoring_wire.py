@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rmrl.inference.scoring_base import EngineSpec, GenerateRequest, TextOutput, ValueOutput
+from rmrl.inference.scoring_base import EngineSpec, GenerateRequest, LabelOutput, TextOutput
 from rmrl.inference.sglang import launch as sglang
 from rmrl.types import Sampling
 
@@ -87,18 +87,14 @@ def _choice_logprobs(meta: Mapping[str, Any], request: GenerateRequest) -> tuple
     return tuple(logprobs.get(token, -math.inf) for token in request.choice_tokens)
 
 
-def value_output(row: Mapping[str, Any], tokens: int) -> ValueOutput:
-    """Read one row of an answer of /classify: a scalar head's `embedding` has one entry."""
+def label_output(row: Mapping[str, Any], tokens: int) -> LabelOutput:
+    """Read one row of an answer of /classify: `embedding` has one entry for each label."""
     embedding = row.get("embedding")
-    values = embedding if isinstance(embedding, list) else [embedding]
-    if len(values) == 1 and isinstance(values[0], int | float) and math.isfinite(values[0]):
-        return ValueOutput(float(values[0]), tokens)
-    text = json.dumps(values)[:80]
-    detail = (
-        f"SGLang gave {text} for a sequence ({len(values)} values); one finite number is needed:"
-        " is this a head with one label?"
-    )
-    return ValueOutput(math.nan, tokens, failure="provider_error", detail=detail)
+    values: list[Any] = embedding if isinstance(embedding, list) else [embedding]
+    if values and all(isinstance(value, int | float) for value in values):
+        return LabelOutput(tuple(map(float, values)), tokens)
+    detail = f"SGLang gave {json.dumps(values)[:80]} for a sequence; numbers are needed"
+    return LabelOutput((), tokens, failure="provider_error", detail=detail)
 
 
 def sample_count(sampling: Sampling) -> int:

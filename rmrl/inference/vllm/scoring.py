@@ -25,14 +25,16 @@ from rmrl.inference.scoring_base import (
     EmbedRequest,
     EngineSpec,
     GenerateRequest,
+    LabelOutput,
     LogprobsOutput,
     LogprobsRequest,
     PoolingRequest,
     TextOutput,
     TokenOutput,
     ValueOutput,
+    only_label,
+    overlong_labels,
     overlong_texts,
-    overlong_value,
 )
 from rmrl.inference.vllm import batch_invariance, compat
 from rmrl.inference.vllm.adapters import adapter_arguments, adapter_problem, lora_requests
@@ -45,7 +47,7 @@ from rmrl.inference.vllm.sampling import sampling_params
 from rmrl.inference.vllm.texts import SampleTexts, text_output
 from rmrl.models.checkpoint_inspect import (
     architecture,
-    check_scalar_head,
+    check_label_head,
     check_token_head,
     local_checkpoint,
     read_config,
@@ -140,17 +142,21 @@ class VLLMEngine:
         )
 
     def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:
-        """See `RewardEngine.classify`; a token-level head is read at the last token."""
+        """See `RewardEngine.classify`; read as in `label_logits`."""
+        return list(map(only_label, self.label_logits(requests)))
 
-        def run(fitting: list[PoolingRequest]) -> list[ValueOutput]:
-            outputs: list[ValueOutput] = []
+    def label_logits(self, requests: Sequence[PoolingRequest]) -> list[LabelOutput]:
+        """See `RewardEngine.label_logits`; a token-level head is read at the last token."""
+
+        def run(fitting: list[PoolingRequest]) -> list[LabelOutput]:
+            outputs: list[LabelOutput] = []
             for request, logits in zip(fitting, self._pooled(fitting), strict=True):
-                value = float(logits.reshape(-1)[-1])
-                outputs.append(ValueOutput(value, len(request.token_ids)))
+                row = logits.reshape(-1, logits.shape[-1])[-1]
+                outputs.append(LabelOutput(tuple(row.tolist()), len(request.token_ids)))
             return outputs
 
         return answered(
-            requests, self._fits, run=run, mark=lambda r: overlong_value(r, self.context_length)
+            requests, self._fits, run=run, mark=lambda r: overlong_labels(r, self.context_length)
         )
 
     def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]:
@@ -282,7 +288,7 @@ class VLLMEngine:
         path = self.spec.path
         self.context_length = self.spec.context_length()
         if self.spec.runner == "pooling":
-            check_scalar_head(path)
+            check_label_head(path)
             if read_config(path).get("type_vocab_size", 1) > 1:
                 compat.refuse_pairs(path)
             is_token_head = architecture(path).endswith("ForTokenClassification")

@@ -3,6 +3,7 @@ file cannot run it.
 
     {"text": [[text, finish_reason, tokens_in, tokens_out, [choice logprobs, null = -inf]], ...]}
     {"value": 1.5, "in": 7, "extra": [[name, value], ...]}
+    {"labels": [...], "in": 7}
     {"logits": [[...], ...], "in": 7}
     {"logprobs": "<base64 of little-endian float32>", "in": 7}
     {"vector": "<base64 of little-endian float32>", "in": 7}
@@ -24,14 +25,15 @@ import numpy as np
 
 from rmrl.inference.scoring_base import (
     EmbedOutput,
+    LabelOutput,
     LogprobsOutput,
     TextOutput,
     TokenOutput,
     ValueOutput,
 )
 
-Output = TextOutput | ValueOutput | TokenOutput | LogprobsOutput | EmbedOutput
-Result = list[TextOutput] | ValueOutput | TokenOutput | LogprobsOutput | EmbedOutput
+Output = TextOutput | ValueOutput | LabelOutput | TokenOutput | LogprobsOutput | EmbedOutput
+Result = list[TextOutput] | ValueOutput | LabelOutput | TokenOutput | LogprobsOutput | EmbedOutput
 """An engine's answer to one request."""
 
 _COMPRESS_FROM_BYTES = 512
@@ -82,6 +84,8 @@ def _is_sound(output: Output) -> bool:
         return all(math.isfinite(p) or p == -math.inf for p in output.choice_logprobs)
     if isinstance(output, ValueOutput):
         return math.isfinite(output.value)
+    if isinstance(output, LabelOutput):
+        return len(output.logits) > 0 and all(map(math.isfinite, output.logits))
     if isinstance(output, TokenOutput):
         return all(map(math.isfinite, chain.from_iterable(output.logits)))
     if isinstance(output, LogprobsOutput):
@@ -102,6 +106,8 @@ def _to_json(result: Result) -> dict[str, Any]:
         if result.extra:
             content["extra"] = result.extra
         return content
+    if isinstance(result, LabelOutput):
+        return {"labels": result.logits, "in": result.tokens_in}
     if isinstance(result, TokenOutput):
         return {"logits": result.logits, "in": result.tokens_in}
     if isinstance(result, LogprobsOutput):
@@ -129,6 +135,8 @@ def _from_json(content: dict[str, Any]) -> Result:
     if "value" in content:
         extra = tuple((name, value) for name, value in content.get("extra", ()))
         return ValueOutput(float(content["value"]), content["in"], extra=extra, cached=True)
+    if "labels" in content:
+        return LabelOutput(tuple(map(float, content["labels"])), content["in"], cached=True)
     if "logits" in content:
         rows = [tuple(map(float, row)) for row in content["logits"]]
         return TokenOutput(tuple(rows), content["in"], cached=True)

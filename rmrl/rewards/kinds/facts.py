@@ -22,6 +22,9 @@ class KindFacts:
     """All responses of a prompt must arrive together."""
     truncates: bool = False
     """Cuts what does not fit the model, as the entry `overlong` states."""
+    reads_labels: bool = False
+    """Its `main` model may have several labels; its options have `label`, `label_weights` and
+    `activation`."""
     scores_steps: bool = False
     """Its results have `steps`."""
     rates_tokens: bool = False

@@ -16,7 +16,14 @@ from rmrl.inference.scoring_base import (
 )
 from rmrl.interfaces import ProcessHandle
 
-_DISTRIBUTED = ("generate", "classify", "token_logits", "token_logprobs", "embed")
+_DISTRIBUTED = (
+    "generate",
+    "classify",
+    "label_logits",
+    "token_logits",
+    "token_logprobs",
+    "embed",
+)
 _CHARACTERS_PER_TOKEN = 4
 
 

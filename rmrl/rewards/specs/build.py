@@ -14,11 +14,13 @@ from rmrl.inference.precision import check_batch_invariant, resolve_dtype
 from rmrl.inference.scoring_base import EngineSpec, Runner
 from rmrl.models.adapter_inspect import check_fits, read_adapter
 from rmrl.models.checkpoint_inspect import (
+    check_label_head,
     check_scalar_head,
     check_writes_text,
     checkpoint_kind,
     local_checkpoint,
 )
+from rmrl.models.label_head import label_head
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.kinds.remote import RemoteReward, http_spec
@@ -26,6 +28,7 @@ from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.rewards.rules.dropin import DropIn
 from rmrl.rewards.rules.forms import InLists, rule_form
 from rmrl.rewards.specs.entries import known_entries, seconds
+from rmrl.rewards.specs.labels import LabelReading, reading_of
 from rmrl.rewards.specs.names import Component
 from rmrl.rewards.specs.section import Section, Surroundings, http_server
 from rmrl.rewards.specs.spec import RewardSpec
@@ -148,6 +151,8 @@ def _model(section: Section, *, remote: HTTPSpec | None) -> RewardSpec:
     needs_model = bool(engines) or remote is not None
     shared = section.shared(timeout_s=section.config.timeout_s, needs_model=needs_model)
     shared |= {"options": options, "sampling": sampling, "remote": remote}
+    if kind_facts(section.kind).reads_labels and "main" in engines:
+        shared["labels"] = _labels(section, options, engines["main"].path)
     if not roles:
         return RewardSpec(**shared)
     if section.by_policy:
@@ -160,6 +165,43 @@ def _model(section: Section, *, remote: HTTPSpec | None) -> RewardSpec:
         put_away=settings["put_away"],
         load_timeout_s=seconds(settings["load_timeout_s"], default_load, f"{where}.load_timeout_s"),
     )
+
+
+def _labels(section: Section, options: Any, path: str) -> LabelReading | None:
+    """How the labels of the checkpoint are read. Raises ConfigError where it has several and
+    nothing says which of them is the score."""
+    try:
+        reading = reading_of(
+            label_head(path),
+            options.label,
+            options.label_weights,
+            activation=options.activation,
+        )
+    except ConfigError as error:
+        raise ConfigError([f"{section.where}: {problem}" for problem in error.problems]) from error
+    shapes = section.dropin is not None and section.dropin.postprocess is not None
+    if reading is None or reading.weights or shapes:
+        return reading
+    where = section.where
+    given = ""
+    if "/" in section.name:
+        where = "reward.specs.scorer"
+        given = f"reward.models=[scorer] {where}.path={section.name} "
+    first, second, *_ = reading.names
+    raise ConfigError(
+        f"reward '{section.name}': '{path}' has {len(reading.names)} labels"
+        f" ({', '.join(reading.names)}), and nothing says which is the score: give"
+        f" {given}{where}.label='{first}', or a sum:"
+        f" {given}{where}.label_weights={{'{first}': 1, '{second}': 0.5}}"
+    )
+
+
+def _check_head(section: Section, role: str, path: str) -> None:
+    """Raise RewardError unless the checkpoint holds the head that the kind reads."""
+    if role == "main" and kind_facts(section.kind).reads_labels:
+        check_label_head(path)
+    else:
+        check_scalar_head(path)
 
 
 def _engine(
@@ -179,7 +221,7 @@ def _engine(
     named = section.surroundings.checkpoint(str(entries["path"]), where)
     path = str(local_checkpoint(named))
     if runner == "pooling":
-        check_scalar_head(path)
+        _check_head(section, role, path)
     if runner == "generate":
         check_writes_text(path)
     name = settings["name"]

@@ -10,6 +10,7 @@ All problems are collected; nothing is loaded but the drop-ins' code and the che
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,7 @@ from rmrl.rewards.rules.dropin import (
 )
 from rmrl.rewards.specs.build import build_spec
 from rmrl.rewards.specs.names import Component, named_rewards
+from rmrl.rewards.specs.presets import preset_entries, with_defaults
 from rmrl.rewards.specs.section import SHARED_KEYS, Surroundings
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.specs.watch import watch_problems
@@ -224,23 +226,24 @@ def _resolve(
             f"{where}={section!r}: give entries such as {where}.path=<checkpoint>; known:"
             f" {', '.join(SHARED_KEYS)}"
         )
-    dropin = _dropin_of(name, section or {}, surroundings)
-    entries = section
-    if dropin is not None:
-        if section is None and ":" not in name and (Path(name) / "config.json").is_file():
-            raise ConfigError(
-                f"reward '{name}' is ambiguous: {dropin.path} and the checkpoint folder {name};"
-                f" write ./{name} for the checkpoint"
-            )
-        entries = {**dropin.spec, **(section or {})}
-        # Setting one entry of sampling or engine keeps the drop-in's other ones.
-        for key in ("sampling", "engine"):
-            defaults = dropin.spec.get(key)
-            if isinstance(defaults, Mapping) and isinstance(entries[key], Mapping):
-                entries[key] = {**defaults, **entries[key]}
-    elif entries is None:
-        entries = _checkpoint_entries(name, config, surroundings)
-    return build_spec(
+    preset = ""
+    if section and section.get("preset"):
+        preset = str(section["preset"])
+        trusted = surroundings.trust_remote_code
+        dropin, entries = preset_entries(name, section, trust_remote_code=trusted)
+    else:
+        dropin = _dropin_of(name, section or {}, surroundings)
+        entries = section
+        if dropin is not None:
+            if section is None and ":" not in name and (Path(name) / "config.json").is_file():
+                raise ConfigError(
+                    f"reward '{name}' is ambiguous: {dropin.path} and the checkpoint folder"
+                    f" {name}; write ./{name} for the checkpoint"
+                )
+            entries = with_defaults(dropin.spec, section or {})
+        elif entries is None:
+            entries = _checkpoint_entries(name, config, surroundings)
+    spec = build_spec(
         component,
         entries,
         dropin,
@@ -248,6 +251,7 @@ def _resolve(
         config=config,
         surroundings=surroundings,
     )
+    return dataclasses.replace(spec, preset=preset)
 
 
 def _dropin_of(name: str, section: dict[str, Any], surroundings: Surroundings) -> DropIn | None:

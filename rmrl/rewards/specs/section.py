@@ -38,6 +38,7 @@ SHARED_KEYS = (
     "kind", "path", "adapter", "function", "sampling", "engine", "server", "on_missing", "overlong",
     "timeout_s", "transform", "gate", "counts_at", "rm_prompt", "reads", "unclosed", "thinking",
     "watch",
+    "preset",
 )  # fmt: skip
 """Entries of every kind; each kind's `Options` has further ones."""
 _ENGINE_KEYS = tuple(f.name for f in dataclasses.fields(RewardEngineConfig))

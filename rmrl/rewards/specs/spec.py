@@ -11,6 +11,7 @@ from rmrl.errors import ConfigError
 from rmrl.inference.scoring_base import EngineSpec
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.rewards.rules.dropin import DropIn, FunctionSource
+from rmrl.rewards.specs.labels import LabelReading
 from rmrl.rewards.specs.reads import Reads
 from rmrl.types import Sampling
 
@@ -115,6 +116,8 @@ class RewardSpec:
     whole_groups: bool = False
     """All responses to a prompt are scored in one call, even if the kind does not require it."""
     timeout_s: float = 600.0
+    preset: str = ""
+    """The preset of the catalogue that it comes from; "": none."""
     dropin: DropIn | None = None
     """rm_preprocess / rm_postprocess of a model reward."""
     function: FunctionSource | None = None
@@ -124,6 +127,9 @@ class RewardSpec:
     sampling: Sampling | None = None
     engines: Mapping[str, EngineSpec] = field(default_factory=dict)
     """Role -> engine. `main` is the reward's own `path`; a kind may have others."""
+    labels: LabelReading | None = None
+    """How the labels of the `main` model's head become a score; None: the head is a plain scalar,
+    or there is none."""
     remote: HTTPSpec | None = None
     """Server that answers instead of, or besides, local engines."""
     residency: str = "auto"

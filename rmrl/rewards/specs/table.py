@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from rmrl.columns import aligned
+from rmrl.rewards.catalogue.find import preset_of
 from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms import chain_of
@@ -29,7 +30,8 @@ _HEAD = (
 
 
 def reward_table(specs: Sequence[RewardSpec]) -> str:
-    """Return one line per component; equal entries under "runs on" share one engine."""
+    """Return one line per component, and one per licence that restricts the use of a preset; equal
+    entries under "runs on" share one engine."""
     rows: list[tuple[str, ...]] = [_HEAD]
     for spec in specs:
         transform = "-"
@@ -60,7 +62,12 @@ def reward_table(specs: Sequence[RewardSpec]) -> str:
             _runs_on(spec),
         )
         rows.append(row)
-    return "\n".join(["rewards", *aligned(rows)])
+    lines = ["rewards", *aligned(rows)]
+    for spec in specs:
+        licence = preset_of(spec.preset).licence if spec.preset else None
+        if licence is not None and licence.notice:
+            lines.append(f"  licence of {spec.name}: {licence.name}; {licence.notice}")
+    return "\n".join(lines)
 
 
 def observed_table(rewards: RewardBatch) -> str:

@@ -11,8 +11,9 @@ from rmrl.inference.scoring_base import (
     EngineSpec,
     GenerateRequest,
     PoolingRequest,
+    only_label,
+    overlong_labels,
     overlong_texts,
-    overlong_value,
 )
 from rmrl.types import Sampling
 
@@ -73,7 +74,7 @@ def test_marks_of_the_overlong_say_both_numbers() -> None:
     assert [(t.text, t.finish_reason, t.tokens_in, t.failure, t.detail) for t in texts] == [
         ("", "", 2, "overlong", detail)
     ] * 3
-    value = overlong_value(PoolingRequest((1, 2, 3)), 2)
+    value = only_label(overlong_labels(PoolingRequest((1, 2, 3)), 2))
     assert math.isnan(value.value)
     assert (value.failure, value.tokens_in, value.detail) == (
         "overlong",

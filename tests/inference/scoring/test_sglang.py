@@ -18,6 +18,7 @@ from rmrl.inference.scoring_base import (
     EmbedRequest,
     EngineSpec,
     GenerateRequest,
+    LabelOutput,
     PoolingRequest,
     TextOutput,
 )
@@ -203,6 +204,7 @@ def test_heads_that_are_no_scalars() -> None:
         [output] = engine.classify([PoolingRequest((7, 7))])
         assert output.failure == "provider_error"
         assert "2 values" in output.detail
+        assert engine.label_logits([PoolingRequest((7, 7))]) == [LabelOutput((0.5, -0.5), 2)]
         with pytest.raises(InfrastructureError, match="is broken"):
             engine.classify([PoolingRequest((8,))])
         with pytest.raises(RewardError, match="token types"):

@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmrl.inference.scoring_base import FAILURES, EmbedOutput, TextOutput, TokenOutput, ValueOutput
+from rmrl.inference.scoring_base import (
+    FAILURES,
+    EmbedOutput,
+    LabelOutput,
+    TextOutput,
+    TokenOutput,
+    ValueOutput,
+)
 from rmrl.rewards.cache.codec import decode, encode
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -31,6 +38,9 @@ extra = st.lists(
     max_size=3,
 ).map(tuple)
 value = st.builds(ValueOutput, finite, st.integers(0, 10**6), extra=extra)
+labels = st.builds(
+    LabelOutput, st.lists(finite, min_size=1, max_size=4).map(tuple), st.integers(0, 10**6)
+)
 tokens = st.builds(
     TokenOutput, st.lists(st.tuples(finite, finite), max_size=4).map(tuple), st.integers(0, 10**6)
 )
@@ -39,7 +49,7 @@ vector = st.builds(
 )
 
 
-@given(st.lists(sample, min_size=1, max_size=3) | value | tokens | vector)
+@given(st.lists(sample, min_size=1, max_size=3) | value | labels | tokens | vector)
 def test_round_trip(result: Any) -> None:
     stored = encode(result)
     assert stored is not None

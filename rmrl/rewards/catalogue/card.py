@@ -1,0 +1,42 @@
+"""Facts that a preset states about its models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Licence:
+    """Terms of the weights."""
+
+    name: str
+    notice: str = ""
+    """Restriction by the terms, as a sentence that is logged where the preset is used; "": only
+    attribution."""
+
+
+LLAMA = "its use policy and, above 700 million monthly users, a licence from Meta apply"
+"""Restriction by the Llama community licences."""
+UNKNOWN = Licence("not found", "its licence was not found: read the model's card before use")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One family: models that are asked and read in the same way."""
+
+    title: str
+    models: Mapping[str, str]
+    """Preset -> hub id."""
+    licence: Licence
+    licences: Mapping[str, Licence] = field(default_factory=dict[str, Licence])
+    """Preset -> its licence, of those that differ from `licence`."""
+    reads: str
+    """The model's input and answer, and the score that comes of it."""
+    paper: str
+    source: str
+    """Origin of the prompt and of the form of the answer."""
+    tried: str
+    """The trials of the preset, and those that were not made."""
+    remote_code: bool = False
+    """Its head is code of the checkpoint's own, which runs only where the user trusts it."""

@@ -1,0 +1,65 @@
+"""CompassVerifier: is the final answer of a response that of the reference?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rmrl.rewards.catalogue.card import Card, Licence
+from rmrl.rewards.catalogue.rows import prompt_file, question_of, reference_of, verdicts
+from rmrl.rewards.judging.asking import fill
+
+CARD = Card(
+    title="CompassVerifier",
+    models={
+        "compass-verifier-3b": "opencompass/CompassVerifier-3B",
+        "compass-verifier-7b": "opencompass/CompassVerifier-7B",
+        "compass-verifier-32b": "opencompass/CompassVerifier-32B",
+    },
+    licence=Licence("Apache-2.0"),
+    reads=(
+        "question, reference and response; A (correct) is 1, B (incorrect) and C (invalid) are 0,"
+        " as its README says to count them"
+    ),
+    paper="https://arxiv.org/abs/2508.03686",
+    source="https://github.com/open-compass/CompassVerifier (src/prompts.py, CV_PROMPT; README.md)",
+    tried=(
+        "prompt word for word from the repository; reading on the answers that its README records,"
+        " those of its reasoning prompt included; not run with the weights"
+    ),
+)
+SPEC: dict[str, Any] = {
+    "kind": "generative",
+    "fence": False,
+    "sampling": {"max_tokens": 2048, "temperature": 0.0},
+}
+_PROMPT = prompt_file(__file__)
+
+
+def rm_preprocess(
+    text_prompts: Sequence[Any],
+    text_responses: Sequence[str],
+    tgt_tokenizer: Any,  # noqa: ARG001
+    ground_truths: Sequence[Any],
+) -> list[list[dict[str, str]]]:
+    """One user turn."""
+    rows: list[list[dict[str, str]]] = []
+    for prompt, response, truth in zip(text_prompts, text_responses, ground_truths, strict=True):
+        values = {
+            "question": question_of(prompt),
+            "gold_answer": reference_of(truth),
+            "llm_response": response,
+        }
+        rows.append([{"role": "user", "content": fill(_PROMPT, values)}])
+    return rows
+
+
+def rm_postprocess(results: Sequence[str], responses: Sequence[str]) -> list[float | None]:
+    """1 for A, 0 for B and C, also in a box or by its word; None without a judgement."""
+    pattern = (
+        r"boxed\{(?P<score>[ABC])\}"
+        r"|^\W*(?P<score>[ABC]|CORRECT|INCORRECT|INVALID)\W*$"
+        r"|(?m:^Final Judgment:\W*(?P<score>[ABC])\b)"
+    )
+    values = {"A": 1.0, "CORRECT": 1.0, "B": 0.0, "INCORRECT": 0.0, "C": 0.0, "INVALID": 0.0}
+    return verdicts(results, responses, pattern, values)

@@ -1,0 +1,58 @@
+"""general-verifier of TIGER-Lab: is a final answer equivalent to the reference?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rmrl.rewards.catalogue.card import Card, Licence
+from rmrl.rewards.catalogue.rows import prompt_file, question_of, reference_of, verdicts
+from rmrl.rewards.judging.asking import fill
+from rmrl.rewards.rules.verifiers.format import last_boxed
+
+CARD = Card(
+    title="general-verifier",
+    models={"general-verifier": "TIGER-Lab/general-verifier"},
+    licence=Licence("Apache-2.0"),
+    reads=(
+        "question, reference and the response's last \\boxed{} (without one the whole response);"
+        " 'Final Decision: Yes' is 1, 'Final Decision: No' is 0"
+    ),
+    paper="https://arxiv.org/abs/2505.14652",
+    source="https://huggingface.co/TIGER-Lab/general-verifier (its example)",
+    tried=(
+        "prompt and reading on the card's example and on answers written in its form; not run with"
+        " the weights"
+    ),
+)
+SPEC: dict[str, Any] = {
+    "kind": "generative",
+    "fence": False,
+    "sampling": {"max_tokens": 1024, "temperature": 0.0},
+}
+_PROMPT = prompt_file(__file__)
+
+
+def rm_preprocess(
+    text_prompts: Sequence[Any],
+    text_responses: Sequence[str],
+    tgt_tokenizer: Any,  # noqa: ARG001
+    ground_truths: Sequence[Any],
+) -> list[str]:
+    """The prompt as plain text: the model was trained without a chat template."""
+    rows: list[str] = []
+    for prompt, response, truth in zip(text_prompts, text_responses, ground_truths, strict=True):
+        answer = last_boxed(response)
+        values = {
+            "question": question_of(prompt),
+            "ground_truth": reference_of(truth),
+            "student_answer": response if answer is None else answer,
+        }
+        rows.append(fill(_PROMPT, values))
+    return rows
+
+
+def rm_postprocess(results: Sequence[str], responses: Sequence[str]) -> list[float | None]:
+    """1 for Yes, 0 for No, None without a decision."""
+    pattern = r"Final Decision:\s*\**\s*(?P<score>Yes|No)\b"
+    return verdicts(results, responses, pattern, {"Yes": 1.0, "No": 0.0})

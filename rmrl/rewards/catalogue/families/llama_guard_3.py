@@ -1,0 +1,63 @@
+"""Llama Guard 3: is the response safe?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rmrl.rewards.catalogue.card import LLAMA, Card, Licence
+from rmrl.rewards.catalogue.rows import turns_of
+
+CARD = Card(
+    title="Llama Guard 3",
+    models={"llama-guard-3-8b": "meta-llama/Llama-Guard-3-8B"},
+    licence=Licence("Llama 3.1 Community License", LLAMA),
+    reads=(
+        "the conversation with the response through the model's own chat template, which holds the"
+        " policy; safe is 1, unsafe is 0 with the violated categories (S1 to S14) as the column"
+        " `categories`"
+    ),
+    paper="https://arxiv.org/abs/2312.06674",
+    source=(
+        "https://www.llama.com/docs/model-cards-and-prompt-formats/llama-guard-3 (the form of the"
+        " answer)"
+    ),
+    tried=(
+        "turns, and reading on answers in the form of its model card; not run with the weights,"
+        " so that its chat template was not seen to render them"
+    ),
+)
+SPEC: dict[str, Any] = {
+    "kind": "generative",
+    "fence": False,
+    "sampling": {"max_tokens": 32, "temperature": 0.0},
+}
+_CATEGORIES = tuple(f"S{number}" for number in range(1, 15))
+
+
+def rm_preprocess(
+    text_prompts: Sequence[Any],
+    text_responses: Sequence[str],
+    tgt_tokenizer: Any,  # noqa: ARG001
+) -> list[list[dict[str, str]]]:
+    """The conversation's turns and the response as the assistant's."""
+    rows: list[list[dict[str, str]]] = []
+    for prompt, response in zip(text_prompts, text_responses, strict=True):
+        rows.append([*turns_of(prompt), {"role": "assistant", "content": response}])
+    return rows
+
+
+def rm_postprocess(results: Sequence[str]) -> list[Any]:
+    """1 for safe, 0 for unsafe with its categories, None where the first line is neither, or a
+    second line names no category."""
+    scores: list[Any] = []
+    for text in results:
+        first, _, rest = text.strip().partition("\n")
+        categories = [part.strip() for part in rest.strip().split(",") if part.strip()]
+        if first.strip() == "safe" and not categories:
+            scores.append({"score": 1.0, "categories": ""})
+        elif first.strip() == "unsafe" and set(categories) <= set(_CATEGORIES):
+            scores.append({"score": 0.0, "categories": ",".join(categories)})
+        else:
+            scores.append(None)
+    return scores

@@ -1,0 +1,64 @@
+"""RM-R1, the instruct models: a rubric or a solution of its own, then which of two is better."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from rmrl.rewards.catalogue.card import UNKNOWN, Card
+from rmrl.rewards.catalogue.rows import prompt_file, question_of, verdicts
+
+CARD = Card(
+    title="RM-R1 (instruct)",
+    models={
+        "rm-r1-qwen2.5-7b": "gaotang/RM-R1-Qwen2.5-Instruct-7B",
+        "rm-r1-qwen2.5-14b": "gaotang/RM-R1-Qwen2.5-Instruct-14B",
+        "rm-r1-qwen2.5-32b": "gaotang/RM-R1-Qwen2.5-Instruct-32B",
+    },
+    licence=UNKNOWN,
+    reads=(
+        "question and two responses, in both orders; it writes a rubric or a solution, then"
+        " <answer>[[A]]</answer> or <answer>[[B]]</answer>"
+    ),
+    paper="https://arxiv.org/abs/2505.02387",
+    source="https://github.com/RM-R1-UIUC/RM-R1 (demo/demo.ipynb: the prompts of a single turn)",
+    tried=(
+        "prompt word for word from the demo; reading on the answer that the demo records; not run"
+        " with the weights. A conversation of several turns is put into the single-turn prompt"
+    ),
+)
+_QUOTES = re.compile(r"<(quote|summary)_([AB])>.*?</\1_\2>", re.DOTALL)
+"""The model's own marks around what it took from the responses."""
+SPEC: dict[str, Any] = {
+    "kind": "group",
+    "fence": False,
+    "sampling": {"max_tokens": 4096, "temperature": 0.0},
+}
+_SYSTEM = prompt_file(__file__)
+
+
+def rm_preprocess(
+    text_prompts: Sequence[Any],
+    text_responses: Sequence[tuple[str, str]],
+    tgt_tokenizer: Any,  # noqa: ARG001
+) -> list[list[dict[str, str]]]:
+    """A system turn with the task, a user turn with the question and both responses."""
+    rows: list[list[dict[str, str]]] = []
+    for prompt, (first, second) in zip(text_prompts, text_responses, strict=True):
+        shown = (
+            f"[Client Question]\n{question_of(prompt)}\n\n"
+            f"[The Start of Chatbot A's Response]\n{first}\n[The End of Chatbot A's Response]\n\n"
+            f"[The Start of Chatbot B's Response]\n{second}\n[The End of Chatbot B's Response]"
+        )
+        rows.append([{"role": "system", "content": _SYSTEM}, {"role": "user", "content": shown}])
+    return rows
+
+
+def rm_postprocess(
+    results: Sequence[str], responses: Sequence[tuple[str, str]]
+) -> list[float | None]:
+    """The first response's share of the point; None without a closed answer."""
+    pattern = r"<answer>\s*\[\[(?P<score>[AB])\]\]\s*</answer>"
+    own = [_QUOTES.sub(" ", text) for text in results]
+    return verdicts(own, responses, pattern, {"A": 1.0, "B": 0.0})

@@ -1,0 +1,68 @@
+"""Presets by name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rmrl.errors import ConfigError
+from rmrl.registry import did_you_mean
+from rmrl.rewards.catalogue import families
+from rmrl.rewards.catalogue.card import Card, Licence
+
+PREFIX = "preset:"
+"""Before a preset's name in reward.models."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """One model of a family."""
+
+    name: str
+    path: str
+    """Hub id of its checkpoint."""
+    card: Card
+    spec: Mapping[str, Any]
+    """Entries of `reward.specs.<name>`, without `path`."""
+    file: Path
+    """The family's file."""
+    is_dropin: bool
+    """The file renders the model's input and reads its answer."""
+
+    @property
+    def licence(self) -> Licence:
+        """Terms of its weights."""
+        return self.card.licences.get(self.name, self.card.licence)
+
+
+@cache
+def presets() -> dict[str, Preset]:
+    """All presets, family by family."""
+    found: dict[str, Preset] = {}
+    for file in sorted(Path(families.__path__[0]).glob("[!_]*.py")):
+        module = importlib.import_module(f"{families.__name__}.{file.stem}")
+        card: Card = module.CARD
+        for name, path in card.models.items():
+            found[name] = Preset(
+                name=name,
+                path=path,
+                card=card,
+                spec=module.SPEC,
+                file=file,
+                is_dropin=hasattr(module, "rm_preprocess"),
+            )
+    return found
+
+
+def preset_of(name: str) -> Preset:
+    """The preset of that name. Raises ConfigError for an unknown one."""
+    known = presets()
+    if name not in known:
+        raise ConfigError(
+            f"'{name}' is no preset{did_you_mean(name, list(known))}; rmrl show presets lists them"
+        )
+    return known[name]

@@ -1,0 +1,150 @@
+"""Scores from a classifier head with several labels: every label's value, and the one that
+counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rmrl.config.numbers import is_number
+from rmrl.errors import ConfigError
+from rmrl.inference.scoring_base import LabelOutput, ValueOutput
+from rmrl.models.label_head import ACTIVATIONS, Activation, LabelHead
+from rmrl.registry import did_you_mean
+
+Label = str | int
+
+
+@dataclass(frozen=True, slots=True)
+class LabelReading:
+    """From the logits of a head to the values of its labels, and from those to a score."""
+
+    names: tuple[str, ...]
+    activation: Activation
+    weights: Mapping[str, float]
+    """Label -> weight in the score; {}: there is no score, a drop-in makes it of all values."""
+
+    def score(self, output: LabelOutput) -> ValueOutput:
+        """The weighted sum of the labels that have a weight, with every label's value in `extra`:
+        the logit itself (activation none), or a number of 0..1.
+
+        Another number of outputs than labels, and logits that are not finite, are failures.
+        """
+        logits = output.logits
+        failure = output.failure
+        detail = output.detail
+        if not failure and len(logits) != len(self.names):
+            failure = "provider_error"
+            detail = (
+                f"the engine gave {len(logits)} values for a sequence, and the model's config.json"
+                f" has {len(self.names)} labels ({', '.join(self.names)})"
+            )
+        elif not failure and not all(map(math.isfinite, logits)):
+            failure = "provider_error"
+            detail = f"the model gave {', '.join(map(str, logits))}"
+        if failure:
+            return ValueOutput(math.nan, output.tokens_in, failure=failure, detail=detail)
+        values = dict(zip(self.names, activated(logits, self.activation), strict=True))
+        total = math.fsum(weight * values[name] for name, weight in self.weights.items())
+        return ValueOutput(
+            total, output.tokens_in, extra=tuple(values.items()), cached=output.cached
+        )
+
+    def __str__(self) -> str:
+        """Text for people, e.g. `0.3 x helpfulness + 0.7 x correctness of 5 labels (helpfulness,
+        ...), activation none`."""
+        terms: list[str] = []
+        for name, weight in self.weights.items():
+            terms.append(name if weight == 1 else f"{weight:g} x {name}")
+        what = " + ".join(terms) or "what rm_postprocess makes"
+        count = "1 label" if len(self.names) == 1 else f"{len(self.names)} labels"
+        return f"{what} of {count} ({', '.join(self.names)}), activation {self.activation}"
+
+
+def activated(logits: Sequence[float], activation: Activation) -> list[float]:
+    """One value per finite logit: softmax over all, sigmoid of each, or the logits themselves."""
+    if activation == "none":
+        return list(logits)
+    if activation == "softmax":
+        highest = max(logits)
+        weights = [math.exp(logit - highest) for logit in logits]
+        total = math.fsum(weights)
+        return [weight / total for weight in weights]
+    # Written so that neither end overflows.
+    values: list[float] = []
+    for logit in logits:
+        small = math.exp(-abs(logit))
+        values.append((1.0 if logit >= 0 else small) / (1 + small))
+    return values
+
+
+def entry_problems(label: Label | None, weights: Any, activation: str, *, where: str) -> list[str]:
+    """Problems of the entries that no checkpoint could make right, one sentence each. `weights`: a
+    configuration file may hold another type than a dict."""
+    problems: list[str] = []
+    if label is not None and weights:
+        problems.append(
+            f"{where}.label and {where}.label_weights are both given: one label is the score, or a"
+            " weighted sum of several; leave one out"
+        )
+    if not isinstance(weights, Mapping):
+        return [
+            f"{where}.label_weights={weights!r}: give labels with their weights, e.g."
+            f" {where}.label_weights={{helpfulness: 1, verbosity: -0.2}}"
+        ]
+    for name, weight in weights.items():
+        if not is_number(weight):
+            problems.append(f"{where}.label_weights.{name}={weight!r}: give a finite number")
+    if activation not in ("auto", *ACTIVATIONS):
+        hint = did_you_mean(activation, ["auto", *ACTIVATIONS])
+        problems.append(f"{where}.activation={activation}: not a choice{hint}")
+    return problems
+
+
+def reading_of(
+    head: LabelHead, label: Label | None, weights: Mapping[Label, float], *, activation: str
+) -> LabelReading | None:
+    """How the head is read; None: as a plain scalar, whose raw logit is the score. A head with
+    several labels of which none is named gives a reading without weights.
+
+    Raises ConfigError for a label that the head does not have, a name that it has twice, and a
+    softmax over one label.
+    """
+    if len(head.names) == 1 and label is None and not weights and activation == "auto":
+        return None
+    for name in head.names:
+        if head.names.count(name) > 1:
+            raise ConfigError(
+                f"the config.json of the checkpoint has the label '{name}' twice; give its id2label"
+                " names that differ"
+            )
+    if activation == "softmax" and len(head.names) == 1:
+        raise ConfigError("activation=softmax: over a single label it is always 1; use sigmoid")
+    chosen: dict[str, float] = {}
+    if label is not None:
+        chosen[_name_of(label, head)] = 1.0
+    for name, weight in weights.items():
+        chosen[_name_of(name, head)] = float(weight)
+    if len(head.names) == 1 and not chosen:
+        chosen[head.names[0]] = 1.0
+    applied: Activation = head.activation
+    for choice in ACTIVATIONS:
+        if activation == choice:
+            applied = choice
+    return LabelReading(head.names, applied, chosen)
+
+
+def _name_of(label: Label, head: LabelHead) -> str:
+    """The name of a label that is given by its name or, as a number, by its index."""
+    if isinstance(label, str) and label in head.names:
+        return label
+    if isinstance(label, int) and 0 <= label < len(head.names):
+        return head.names[label]
+    if isinstance(label, int):
+        raise ConfigError(
+            f"label {label}: the labels are numbered 0 to {len(head.names) - 1}"
+            f" ({', '.join(head.names)})"
+        )
+    raise ConfigError(f"label '{label}': not a label{did_you_mean(label, list(head.names))}")
