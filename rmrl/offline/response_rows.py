@@ -17,7 +17,12 @@ def response_rows(batch: Sequence[AnsweredRow]) -> list[ResponseRow]:
         for text, reason, tokens in zip(row.texts, row.finish_reasons, row.tokens, strict=True):
             rows.append(
                 ResponseRow(
-                    prompt=row.prompt, text=text, finish_reason=reason, tokens=tokens, group=group
+                    prompt=row.prompt,
+                    text=text,
+                    finish_reason=reason,
+                    tokens=tokens,
+                    group=group,
+                    group_key=row.group,
                 )
             )
     return rows

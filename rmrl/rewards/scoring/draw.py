@@ -1,15 +1,17 @@
 """The rows of a batch about which watchers (rewards with the entry `watch`) are asked.
 
-A row is drawn where h(seed, step, prompt, response) < rows, h being uniform in [0, 1): the same
-rows in a run that is resumed, in whatever order responses arrive and however a file is cut into
-batches. Equal responses to one prompt share a fate, at no bias. Rewards that compare the responses
-of a prompt are asked about all of them or none: their h leaves the response out. Shares are nested:
-a watcher of 5 % of the rows is asked about some of those that one of 10 % sees.
+A row is drawn where h(seed, step, prompt, response) < rows, h being uniform in [0, 1) and both
+texts: the same rows in a run that is resumed, in whatever order responses arrive and however rows
+are cut into files and batches, and other ones in a trainer's every call. Equal responses to equal
+prompts share a fate, at no bias. Rewards that compare the responses of a prompt are asked about all
+of them or none: their h takes the group instead. Shares are nested: a watcher of 5 % of the rows is
+asked about some of those that one of 10 % sees.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,9 +43,14 @@ class Draw:
             return _result("it watches training alone")
         if self.step % watch.every:
             return _result(f"it watches every {watch.every} steps")
-        parts = [str(self.seed), str(self.step), row.prompt.id]
-        if not whole_groups:
-            parts.append(row.text)
+        parts = [str(self.seed), str(self.step)]
+        if whole_groups and row.group_key:
+            # The numbers of rows, which are in the id of a prompt, differ within a group.
+            parts.append(row.group_key.hex())
+        else:
+            turns = list(map(dict, row.prompt.messages))
+            parts.append(json.dumps(turns, sort_keys=True, default=str))
+            parts.append(row.prompt.id if whole_groups else row.text)
         text = "\0".join(parts).encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(text, digest_size=8).digest()
         if int.from_bytes(digest, "big") / 2**64 < watch.rows:

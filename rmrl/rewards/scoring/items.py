@@ -26,6 +26,9 @@ class ResponseRow:
     """Number of response tokens; 0 where it is unknown."""
     group: int = 0
     """Responses of one prompt share it."""
+    group_key: bytes = b""
+    """Equal for the rows of a group in every batch and file; b"" where `prompt.id` says which
+    prompt it is."""
     token_ids: Sequence[int] | np.ndarray = ()
     """Ids of the response tokens; () where only the text is known."""
     step: int | None = None

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 
 import pytest
 
+from rmrl.config.schema import ScoreDataConfig
+from rmrl.data.responses import answered
+from rmrl.data.rows import Row
+from rmrl.offline.response_rows import response_rows
 from rmrl.rewards.scoring.draw import Draw
 from rmrl.rewards.scoring.items import ResponseRow
 from rmrl.rewards.specs.spec import Watch
@@ -13,7 +18,7 @@ from rmrl.types import Prompt
 
 
 def row(prompt: int, text: str) -> ResponseRow:
-    messages = [{"role": "user", "content": "Q"}]
+    messages = [{"role": "user", "content": f"Q{prompt}"}]
     return ResponseRow(prompt=Prompt(id=f"p:{prompt}", messages=messages, token_ids=()), text=text)
 
 
@@ -42,7 +47,9 @@ def test_the_share_is_that_of_the_rows_and_every_step_has_others() -> None:
 
 
 def test_one_row_by_hand() -> None:
-    digest = hashlib.blake2b(b"7\x003\x00p:1\x00answer 2", digest_size=8).digest()
+    digest = hashlib.blake2b(
+        b'7\x003\x00[{"content": "Q1", "role": "user"}]\x00answer 2', digest_size=8
+    ).digest()
     place = int.from_bytes(digest, "big") / 2**64
     draw = Draw(seed=7, step=3)
     one = row(1, "answer 2")
@@ -92,3 +99,50 @@ def test_outside_training(rows: str, validation: bool, count: int) -> None:
 
 def test_a_reward_without_watch_is_asked_about_every_row() -> None:
     assert Draw(rows="none").skipped(None, ROWS[0], whole_groups=False) is None
+
+
+def flat_file(prompts: int, *, first: str = "Q") -> list[ResponseRow]:
+    """Rows of a file with one response each, those of a prompt far apart."""
+    rows: list[Row] = []
+    for number in range(prompts * 4):
+        fields = {"prompt": f"{first}{number % prompts}", "response": f"answer {number}"}
+        rows.append(Row(file="f.jsonl", number=number, line=None, fields=fields, label="f"))
+    return response_rows(list(answered(rows, ScoreDataConfig())))
+
+
+def test_the_rows_of_a_group_in_a_flat_file_share_their_fate() -> None:
+    draw = Draw()
+    fates: dict[str, set[bool]] = {}
+    for each in flat_file(200):
+        drawn_with = draw.skipped(Watch(rows=0.3), each, whole_groups=True) is None
+        fates.setdefault(str(each.prompt.messages), set()).add(drawn_with)
+    assert len(fates) == 200
+    assert all(len(fate) == 1 for fate in fates.values())
+    # 60 of 200, standard deviation 6.5
+    assert 34 <= sum(fate == {True} for fate in fates.values()) <= 86
+
+
+@pytest.mark.parametrize("whole_groups", [False, True])
+def test_calls_without_steps_ask_about_other_positions(whole_groups: bool) -> None:
+    """An adapter numbers the rows of every call from 0."""
+    positions: list[list[int]] = []
+    for first in ("A", "B", "A"):
+        asked: list[int] = []
+        for position, each in enumerate(flat_file(100, first=first)):
+            if Draw().skipped(Watch(rows=0.1), each, whole_groups=whole_groups) is None:
+                asked.append(position)
+        positions.append(asked)
+    assert positions[0] == positions[2]
+    # 40 of 400 each, of which 4 by chance at both
+    assert len(set(positions[0]) & set(positions[1])) <= 16
+    assert 12 <= len(positions[1]) <= 68
+
+
+def test_a_row_has_its_fate_wherever_it_stands_in_its_files() -> None:
+    rows = flat_file(50)
+    moved = [dataclasses.replace(each.prompt, id="g.jsonl:7") for each in rows]
+    for each, prompt in zip(rows, moved, strict=True):
+        for whole_groups in (False, True):
+            other = dataclasses.replace(each, prompt=prompt)
+            fate = Draw().skipped(Watch(rows=0.5), each, whole_groups=whole_groups)
+            assert Draw().skipped(Watch(rows=0.5), other, whole_groups=whole_groups) == fate
