@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rmrl.errors import ConfigError, first_line
 from rmrl.models.checkpoint_inspect import (
+    WRITES_TEXT,
     TensorHeader,
+    architecture,
     file_headers,
     read_config,
     stored_bytes,
@@ -25,6 +29,18 @@ _PREFIX = "base_model.model."
 """Part of peft's names of tensors that the base model does not have."""
 _KEEPS_BASE = ("gaussian", "eva", "orthogonal")
 """Ways to draw an adapter's first weights that leave the base as it is, when it is loaded again."""
+_HEAD_TASKS = ("SEQ_CLS", "TOKEN_CLS")
+_TASKS = {
+    "generate": ("CAUSAL_LM",),
+    "pooling": _HEAD_TASKS,
+    "token_pooling": (*_HEAD_TASKS, "FEATURE_EXTRACTION"),
+}
+"""Values of peft's `task_type` that fit each runner; process reward models with code of their own
+are plain models to peft."""
+_OF_ADAPTER = re.compile(
+    r"\.(?:lora_|token_adapter\b|trainable_tokens_|modules_to_save\b|base_layer\b)"
+)
+"""Where a tensor's name goes on with what peft has put beside the module before it."""
 
 _log = logging.getLogger(__name__)
 
@@ -106,7 +122,15 @@ def read_adapter(path: str | Path) -> Adapter:
                 f"'{folder}' changes the base model itself ({entry}), which other rewards share;"
                 " convert it to a plain LoRA with peft, or merge it and give that as path"
             )
+        if str(config.get("bias") or "none") != "none":
+            raise ConfigError(
+                f"'{folder}' has bias={config['bias']}: loading it overwrites biases of the base"
+                " model itself, which other rewards share; merge it into its base and give that as"
+                " path, or train it with bias=none"
+            )
         ranks = [int(config["r"]), *map(int, (config.get("rank_pattern") or {}).values())]
+    except ConfigError:  # a ValueError itself
+        raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"'{file}' is no adapter configuration ({type(error).__name__}: {error}); copy the"
@@ -122,25 +146,57 @@ def read_adapter(path: str | Path) -> Adapter:
     )
 
 
+def check_task(adapter: Adapter, base: str, *, runner: str, where: str) -> None:
+    """Raise ConfigError where the adapter was trained for another use than that of a `runner` model
+    (see `EngineSpec.runner`): engines would drop its head, or read one that it never saw."""
+    task = str(adapter.config.get("task_type") or "")
+    name = architecture(base)
+    if task in _HEAD_TASKS and name.endswith(WRITES_TEXT):
+        auto = "SequenceClassification" if task == "SEQ_CLS" else "TokenClassification"
+        raise ConfigError(
+            f"{where}={adapter.folder}: it was trained with a head (task_type={task}), and '{base}'"
+            f" is a {name}, which has no place for one; merge the two,"
+            f" AutoModelFor{auto}.from_pretrained(<base>, num_labels=1), then"
+            " PeftModel.from_pretrained(<model>, <adapter>).merge_and_unload().save_pretrained("
+            "<folder>), and give that folder, with the tokenizer beside it, as path"
+        )
+    fitting = _TASKS.get(runner, ())
+    if task and fitting and task not in fitting:
+        use = "has its model write" if runner == "generate" else "reads a head of its model"
+        raise ConfigError(
+            f"{where}={adapter.folder}: it was trained with task_type={task}, and this reward"
+            f" {use}, which takes {' or '.join(fitting)}; give an adapter that was trained for"
+            f" that, or correct task_type in its {CONFIG_FILE} where that is wrong"
+        )
+
+
 def check_fits(adapter: Adapter, base: str, *, named: str, where: str) -> None:
     """Raise ConfigError where the adapter was made for another model than the checkpoint `base`:
-    its tensors do not fit the layers of that name, or it names another hub id than the user.
+    its tensors have no layer there or do not fit it, or it names another hub id than the user.
 
     `named`: the base as the user wrote it. A name that merely differs in spelling or place is a
-    warning.
+    warning. Shapes are not compared with those of a quantised base, which are packed.
     """
+    config = read_config(base)
     weights: dict[str, TensorHeader] = {}
     for header in tensor_headers(base):
         weights[_layer_of(header.name)] = header
-    found = 0
+    modules = _Modules(weights, tied=bool(config.get("tie_word_embeddings", True)))
+    missing = [header.name for header in adapter.tensors if header.name not in modules]
+    if missing or not adapter.tensors:
+        first = missing[0] if missing else "no tensor"
+        raise ConfigError(
+            f"{where}={adapter.folder}: it was made for {adapter.base or 'another model'}:"
+            f" {len(missing)} of its {len(adapter.tensors)} tensors have no layer in '{named}' (the"
+            f" first is {first}); give the base that it was trained on as path"
+        )
     for header in adapter.tensors:
         name, _, part = header.name.partition(".lora_")
-        if not part or len(header.shape) != 2 or part[0] not in "AB" or part[1:] != ".weight":
+        if part not in ("A.weight", "B.weight") or len(header.shape) != 2:
             continue
         layer = weights.get(_layer_of(f"{name}.weight"))
-        if layer is None:
+        if layer is None or config.get("quantization_config"):
             continue
-        found += 1
         width = header.shape[1] if part[0] == "A" else header.shape[0]
         if width not in layer.shape:
             raise ConfigError(
@@ -148,12 +204,6 @@ def check_fits(adapter: Adapter, base: str, *, named: str, where: str) -> None:
                 f" {header.name} has the shape {list(header.shape)}, and this layer of '{named}' is"
                 f" {list(layer.shape)}; give the base that it was trained on as path"
             )
-    if not found:
-        first = adapter.tensors[0].name if adapter.tensors else "no tensor"
-        raise ConfigError(
-            f"{where}={adapter.folder}: '{named}' has none of the layers that it changes (the first"
-            f" is {first}); give the base that it was trained on as path"
-        )
     base_id = _hub_id(named) or _hub_id(base)
     adapter_id = _hub_id(adapter.base)
     if _plain(adapter.base) in ("", _plain(named), _plain(base), _plain(base_id)):
@@ -170,15 +220,51 @@ def check_fits(adapter: Adapter, base: str, *, named: str, where: str) -> None:
     )
 
 
+class _Modules:
+    """The modules of a checkpoint, by the names of its tensors. `in` asks whether a tensor of an
+    adapter belongs to one of them."""
+
+    def __init__(self, tensors: Iterable[str], *, tied: bool) -> None:
+        """`tensors`: names as `_layer_of` returns them; `tied`: the output embedding may be the
+        input's, and not stored."""
+        self._paths: set[str] = set()
+        self._last = {"lm_head"} if tied else set[str]()
+        for name in tensors:
+            parts = name.split(".")
+            if not any(map(str.isdigit, parts)):
+                self._last.update(parts[-2:-1])  # before them, classes differ: model.norm, norm
+            for end in range(1, len(parts) + 1):
+                self._paths.add(".".join(parts[:end]))
+
+    def __contains__(self, tensor: str) -> bool:
+        module = _OF_ADAPTER.split(tensor)[0]
+        if module == tensor:
+            module = tensor.rpartition(".")[0]
+        path = _layer_of(module)
+        parts = path.split(".")
+        if not any(map(str.isdigit, parts)):
+            return parts[-1] in self._last
+        # transformers renames and joins the experts of a layer while it loads them.
+        return path in self._paths or ("experts" in parts and ".".join(parts[:2]) in self._paths)
+
+
 def slot_bytes(base: str, *, rank: int, element_bytes: int) -> int:
     """Bytes of the tensors that an engine reserves for one adapter of up to `rank`: A and B beside
-    every matrix of the base, the input and the output embedding both."""
+    every matrix of the base, the input and the output embedding both.
+
+    bitsandbytes packs a 4-bit matrix of n numbers into a column of n / 2 bytes; its sides are
+    counted as 3 sqrt(n) together, which is enough where neither is seven times the other.
+    """
     total = 0
-    tied = bool(read_config(base).get("tie_word_embeddings"))
+    config = read_config(base)
+    tied = bool(config.get("tie_word_embeddings"))
     for header in tensor_headers(base):
         if len(header.shape) == 2:
             copies = 2 if tied and "embed" in header.name else 1
-            total += copies * rank * sum(header.shape) * element_bytes
+            sides = sum(header.shape)
+            if config.get("quantization_config") and header.shape[1] == 1:
+                sides = 3 * math.isqrt(2 * header.shape[0])
+            total += copies * rank * sides * element_bytes
     return total
 
 

@@ -16,7 +16,8 @@ from rmrl.errors import ConfigError, RewardError, first_line
 CheckpointKind = Literal["bradley_terry", "generative"]
 
 _SCORING_SUFFIXES = ("ForSequenceClassification", "ForTokenClassification")
-_WRITES_TEXT = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+WRITES_TEXT = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+"""Ends of the names of architectures that write text."""
 _WRITES_NO_TEXT = (*_SCORING_SUFFIXES, "ForMaskedLM", "ForQuestionAnswering", "ForMultipleChoice")
 _ENCODERS = {
     "bert", "roberta", "xlm-roberta", "distilbert", "deberta", "deberta-v2", "electra", "albert",
@@ -145,7 +146,7 @@ def check_label_head(path: str | Path) -> None:
     like scores.
     """
     name = architecture(path)
-    if name.endswith(_WRITES_TEXT):
+    if name.endswith(WRITES_TEXT):
         raise RewardError(
             f"'{path}' is a {name}: a language model writes text and has no scalar head; use"
             " kind=generative, or give a trained reward model (*ForSequenceClassification with"
@@ -172,7 +173,7 @@ def check_writes_text(path: str | Path) -> None:
     as BERT."""
     name = architecture(path)
     encoder = read_config(path).get("model_type") in _ENCODERS
-    if name.endswith(_WRITES_TEXT) or not (encoder or name.endswith(_WRITES_NO_TEXT)):
+    if name.endswith(WRITES_TEXT) or not (encoder or name.endswith(_WRITES_NO_TEXT)):
         return
     other = "bradley_terry" if name.endswith(_SCORING_SUFFIXES) else "similarity"
     raise RewardError(

@@ -215,6 +215,8 @@ def config(tmp_path: Path) -> Config:
 def resolved(config: Config | None, **entries: Any) -> Resolved:
     policy: Policy | None = None if config is None else policy_of(config, cpu_devices())
     section = {"rubric": "It is good."} | entries
+    if section.get("kind") == "teacher":
+        del section["rubric"]
     around = Surroundings(device="cpu", threads=1, functions_dirs=[Path("x")], policy=policy)
     return resolve_rewards(RewardConfig(models=["judge"], specs={"judge": section}), around)
 
@@ -246,6 +248,13 @@ def test_a_folder_of_that_name_is_a_checkpoint(
     checkpoint(tmp_path / "policy")
     (spec,) = resolved(config, path="policy").specs
     assert (spec.engines["main"].name, spec.engines["main"].path) == ("vllm", "policy")
+
+
+def test_a_teacher_is_another_model_than_the_policy(config: Config) -> None:
+    (problem,) = resolved(config, path="policy", kind="teacher").problems
+    assert problem.startswith("reward.specs.judge.path=policy: rollout engines rate no given")
+    assert "or path=reference for the policy's start" in problem
+    assert resolved(config, path="reference", kind="teacher").problems == []
 
 
 @pytest.mark.parametrize("path", ["policy", "reference"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,9 @@ from rmrl.backends.megatron.core import (
     get_num_layers_to_build,
 )
 from rmrl.backends.megatron.shape import Shape
-from rmrl.errors import ConfigError
+from rmrl.errors import ConfigError, first_line
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,23 +41,39 @@ class FusedParts:
 
 
 def fused_parts(settings: TrainSettings) -> FusedParts | None:
-    """TransformerEngine's parts where the settings want them; None: megatron-core's own layers.
+    """TransformerEngine's parts where the settings want them and it can be used; None:
+    megatron-core's own layers, with a warning where it is installed and its import fails.
 
-    Raises ConfigError for megatron.transformer_engine=True without the library or without CUDA.
+    Raises ConfigError for megatron.transformer_engine=True where it cannot be used.
     """
     wanted = settings.trained.megatron.transformer_engine
-    installed = importlib.util.find_spec("transformer_engine") is not None
-    usable = installed and settings.device == "cuda"
-    if wanted is True and not usable:
+    if wanted is False:
+        return None
+    engine: Any = None
+    reason = failure = ""
+    if importlib.util.find_spec("transformer_engine") is None:
+        reason = "it is not installed: pip install transformer_engine[pytorch]"
+    elif settings.device != "cuda":
         reason = "it has kernels for NVIDIA GPUs only, and this run trains on the CPU"
-        if not installed:
-            reason = "it is not installed: pip install transformer_engine[pytorch]"
+    else:
+        try:
+            engine = importlib.import_module("megatron.core.extensions.transformer_engine")
+            if not engine.HAVE_TE:  # megatron-core has met an error that it does not show
+                importlib.import_module("transformer_engine.pytorch.fp8")
+                failure = "megatron-core cannot use this version of it"
+        except (ImportError, OSError, RuntimeError, AssertionError, AttributeError) as error:
+            failure = f"{type(error).__name__}: {first_line(error)}"
+    if failure:
+        reason = f"it is installed and cannot be used ({failure}): reinstall it for this torch"
+    if wanted is True and reason:
         raise ConfigError(
             f"{settings.section}.megatron.transformer_engine=True: {reason}; or leave the entry out"
         )
-    if wanted is False or not usable:
+    if failure:
+        _log.warning(f"TransformerEngine: {reason}; megatron-core's own layers are used instead")
+    if reason:
         return None
-    engine = importlib.import_module("megatron.core.extensions.transformer_engine")
+    _log.info(f"{settings.section}: layers of TransformerEngine")
     return FusedParts(
         norm=engine.TENorm,
         norm_and_column=engine.TELayerNormColumnParallelLinear,

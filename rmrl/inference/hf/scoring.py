@@ -149,6 +149,8 @@ class HFEngine:
 
     def sleep(self, level: int = 1) -> None:
         """Move the weights to host memory (1) or drop them (2)."""
+        if level >= 2:
+            self._adapters = None  # they hold the model
         self._resident.sleep(level)
 
     def wake(self) -> None:

@@ -41,8 +41,6 @@ def adapter_problem(adapter: Adapter, runner: str) -> str:
     for entry, what in _FEATURES.items():
         if adapter.config.get(entry):
             return f"it has {what}, which vLLM does not run; use engine.name=hf, or merge it"
-    if str(adapter.config.get("bias", "none")) != "none":
-        return "it changes biases, which vLLM does not run; use engine.name=hf, or merge it"
     allowed = _HEADS if runner == "pooling" else ()
     others = [module for module in adapter.full_modules if module not in allowed]
     if others:

@@ -12,7 +12,7 @@ from rmrl.errors import ConfigError
 from rmrl.inference.engine_facts import engine_facts
 from rmrl.inference.precision import check_batch_invariant, resolve_dtype
 from rmrl.inference.scoring_base import EngineSpec, Runner
-from rmrl.models.adapter_inspect import check_fits, read_adapter
+from rmrl.models.adapter_inspect import check_fits, check_task, read_adapter
 from rmrl.models.checkpoint_inspect import (
     check_label_head,
     check_scalar_head,
@@ -148,6 +148,11 @@ def _model(section: Section, *, remote: HTTPSpec | None) -> RewardSpec:
             engines[role] = section.policy_engine(runner)
         elif role != "main" or remote is None:
             engines[role] = _engine(section, role, runner, options, settings)
+    if section.entries.get("adapter") and "main" not in engines:
+        raise ConfigError(
+            f"{section.where}.adapter: this reward runs no model of its own here that could have an"
+            " adapter, leave it out; a server or a member of an ensemble has its own"
+        )
     needs_model = bool(engines) or remote is not None
     shared = section.shared(timeout_s=section.config.timeout_s, needs_model=needs_model)
     shared |= {"options": options, "sampling": sampling, "remote": remote}
@@ -220,6 +225,10 @@ def _engine(
         )
     named = section.surroundings.checkpoint(str(entries["path"]), where)
     path = str(local_checkpoint(named))
+    found = None
+    if entries.get("adapter"):
+        found = read_adapter(str(entries["adapter"]))
+        check_task(found, path, runner=runner, where=f"{where}.adapter")
     if runner == "pooling":
         _check_head(section, role, path)
     if runner == "generate":
@@ -245,17 +254,14 @@ def _engine(
     )
     stated = (*_RESIDENCY_KEYS, "threads", "name", "dtype")
     passed = {key: value for key, value in settings.items() if key not in stated}
-    adapter = ""
-    if entries.get("adapter"):
-        found = read_adapter(str(entries["adapter"]))
+    if found is not None:
         check_fits(found, path, named=named, where=f"{where}.adapter")
         problem = engine_facts(name).adapter_problem(found, runner)
         if problem:
             raise ConfigError(f"{where}.adapter={found.folder} on engine.name={name}: {problem}")
-        adapter = str(found.folder.resolve())
     return EngineSpec(
         path=path,
-        adapter=adapter,
+        adapter="" if found is None else str(found.folder.resolve()),
         runner=runner,
         device=device,  # type: ignore[arg-type]
         dtype=dtype,

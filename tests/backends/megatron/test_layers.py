@@ -97,7 +97,7 @@ def test_fused_layers_are_loaded_published_and_saved_as_the_plain_ones(
 
 
 def test_the_library_is_used_where_it_is_installed_and_the_run_is_on_cuda(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from rmrl.backends.megatron.layers import fused_parts
 
@@ -111,14 +111,46 @@ def test_the_library_is_used_where_it_is_installed_and_the_run_is_on_cuda(
         fused_parts(wanted)
     assert fused_parts(plain) is None
     on_cuda = dataclasses.replace(plain, device="cuda")
-    parts = fused_parts(on_cuda)
-    assert parts is not None
     # megatron-core has these names whether or not the library is there.
     engine = importlib.import_module("megatron.core.extensions.transformer_engine")
+    monkeypatch.setattr(engine, "HAVE_TE", True)
+    caplog.set_level("INFO", "rmrl")
+    parts = fused_parts(on_cuda)
+    assert parts is not None
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+    assert "layers of TransformerEngine" in caplog.text
     assert parts.norm_and_column is engine.TELayerNormColumnParallelLinear
     assert parts.row is engine.TERowParallelLinear
     off = make_settings(tmp_path, transformer_engine=False)
     assert fused_parts(dataclasses.replace(off, device="cuda")) is None
+
+
+@pytest.mark.parametrize("error", ["OSError('undefined symbol: abc')", "ImportError('no abc')"])
+def test_an_install_that_cannot_be_imported_is_a_warning_and_the_plain_layers(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: str,
+) -> None:
+    """A package of that name on the path, whose import fails."""
+    from rmrl.backends.megatron.layers import fused_parts
+
+    engine = importlib.import_module("megatron.core.extensions.transformer_engine")
+    assert engine.HAVE_TE is False  # imported while there was none, as after a failed import
+    package = tmp_path / "path" / "transformer_engine"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(f"raise {error}\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(package.parent)
+    on_cuda = dataclasses.replace(make_settings(tmp_path), device="cuda")
+    assert fused_parts(on_cuda) is None
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    name, _, message = error.partition("('")
+    sentence = f"installed and cannot be used ({name}: {message.removesuffix(chr(39) + ')')})"
+    assert sentence in record.message
+    wanted = make_settings(tmp_path, transformer_engine=True)
+    with pytest.raises(ConfigError, match="transformer_engine=True: it is installed and cannot"):
+        fused_parts(dataclasses.replace(wanted, device="cuda"))
 
 
 def test_the_fused_activation_has_the_gradients_of_the_plain_one(tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ as if there were none."""
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmrl.errors import EngineLoadError
 from rmrl.inference.hf.scoring import HFEngine
 from rmrl.inference.scoring import build_engine
 from rmrl.inference.scoring_base import EngineSpec, GenerateRequest, PoolingRequest
@@ -16,7 +18,7 @@ from rmrl.inference.vllm.adapters import adapter_arguments, adapter_problem
 from rmrl.inference.vllm.scoring import VLLMEngine
 from rmrl.models.adapter_inspect import Adapter
 from rmrl.types import Sampling
-from tests.engine_models import write_adapter, write_llama, write_llama_scorer
+from tests.engine_models import write_adapter, write_llama, write_llama_scorer, write_tokenizer
 from tests.engine_process import run_in_engine_process
 
 GIVEN: dict[str, Any] = {
@@ -115,6 +117,116 @@ def test_transformers(folder: Path, runner: str) -> None:
     check(scenario(str(folder), "hf", runner), runner)
 
 
+@pytest.fixture(scope="module")
+def headless(folder: Path) -> Path:
+    """A LoRA of the scalar model without a head and without a task_type, as peft saves one that was
+    made with neither."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForSequenceClassification
+
+    torch.manual_seed(7)
+    model = AutoModelForSequenceClassification.from_pretrained(
+        folder / "scorer", dtype=torch.float32
+    )
+    adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["v_proj"]))
+    for name, tensor in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(tensor, std=0.05)
+    adapted.save_pretrained(folder / "headless")
+    adapted.merge_and_unload().save_pretrained(folder / "headless-merged")
+    return folder / "headless"
+
+
+@pytest.mark.parametrize("head_first", [True, False])
+def test_one_adapter_brings_a_head_and_one_does_not(
+    folder: Path, headless: Path, head_first: bool
+) -> None:
+    """Whichever is loaded first, the one has its own head and the other that of the base."""
+    head = folder / "scorer-a"
+    pair = (head, headless) if head_first else (headless, head)
+    both = HFEngine(spec(folder / "scorer", "pooling", "hf", *pair))
+    both.start()
+    for adapter in (head, headless, head):
+        alone = HFEngine(spec(Path(f"{adapter}-merged"), "pooling", "hf"))
+        alone.start()
+        expected = asked(alone, "pooling", [""] * 4)
+        assert asked(both, "pooling", [str(adapter)] * 4) == pytest.approx(expected, abs=1e-4)
+    base = HFEngine(spec(folder / "scorer", "pooling", "hf"))
+    base.start()
+    assert asked(both, "pooling", [""] * 4) == asked(base, "pooling", [""] * 4)
+
+
+@pytest.mark.parametrize("tokens_first", [True, False])
+def test_one_adapter_trains_tokens_and_one_does_not(
+    folder: Path, tmp_path: Path, tokens_first: bool
+) -> None:
+    """`trainable_token_indices`: new embeddings of three tokens, which every prompt has or lacks."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(8)
+    model = AutoModelForCausalLM.from_pretrained(folder / "judge", dtype=torch.float32)
+    trained = sorted({prompt[0] for prompt in PROMPTS[:3]})
+    config = LoraConfig(
+        r=2, target_modules=["v_proj"], task_type="CAUSAL_LM", trainable_token_indices=trained
+    )
+    adapted = get_peft_model(model, config)
+    for name, tensor in adapted.named_parameters():
+        if "lora_B" in name or "trainable_tokens_delta" in name:
+            torch.nn.init.normal_(tensor, std=0.3)
+    tokens = tmp_path / "tokens"
+    adapted.save_pretrained(tokens)
+    adapted.merge_and_unload().save_pretrained(tmp_path / "merged")
+    write_tokenizer(tmp_path / "merged")
+    plain = folder / "judge-a"
+    pair = (tokens, plain) if tokens_first else (plain, tokens)
+    both = HFEngine(spec(folder / "judge", "generate", "hf", *pair))
+    both.start()
+    merged = {tokens: tmp_path / "merged", plain: folder / "judge-a-merged"}
+    found: dict[Path, Any] = {}
+    for adapter in (tokens, plain, tokens):
+        alone = HFEngine(spec(merged[adapter], "generate", "hf"))
+        alone.start()
+        found[adapter] = asked(both, "generate", [str(adapter)] * 4)
+        pairs = zip(found[adapter], asked(alone, "generate", [""] * 4), strict=True)
+        for (logprobs, text), (expected, other) in pairs:
+            assert text == other
+            assert logprobs == pytest.approx(expected, abs=1e-4)
+    assert found[tokens] != found[plain]
+
+
+def test_nothing_holds_a_model_that_sleeps_at_level_2(folder: Path) -> None:
+    """Else the next wake would hold two."""
+    engine = HFEngine(spec(folder / "scorer", "pooling", "hf", folder / "scorer-a"))
+    engine.start()
+    before = asked(engine, "pooling", [str(folder / "scorer-a")] * 4)
+    weight = weakref.ref(engine._resident.awake().model.embed_tokens.weight)
+    assert weight() is not None
+    engine.sleep(2)
+    assert weight() is None
+    engine.wake()
+    assert asked(engine, "pooling", [str(folder / "scorer-a")] * 4) == before
+
+
+def test_an_adapter_of_another_class_of_model_is_no_silent_base(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Trained on the model without its output layer, whose layers have shorter names: peft would
+    load none of it, with a warning."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(folder / "judge", dtype=torch.float32)
+    adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["v_proj"]))
+    adapted.save_pretrained(tmp_path / "bare")
+    engine = HFEngine(spec(folder / "judge", "generate", "hf", tmp_path / "bare"))
+    with pytest.raises(EngineLoadError, match="made for another class of model: 8 tensors have no"):
+        engine.start()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("runner", ["generate", "pooling"])
 def test_vllm(folder: Path, runner: str) -> None:
@@ -162,7 +274,6 @@ def test_slots_and_rank_of_vllm(folder: Path) -> None:
     [
         ("generate", {"rank": 513}, "its rank is 513, and vLLM runs at most 512"),
         ("generate", {"config": {"use_dora": True}}, "it has DoRA, which vLLM does not run"),
-        ("generate", {"config": {"bias": "all"}}, "it changes biases"),
         ("generate", {"full_modules": ("lm_head",)}, r"modules_to_save: lm_head"),
         ("token_pooling", {"full_modules": ("score",)}, r"modules_to_save: score"),
         ("embed", {}, "adapters of embedding models"),

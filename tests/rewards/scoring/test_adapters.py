@@ -16,7 +16,7 @@ from rmrl.rewards.cache.keys import request_key, scorer_key
 from rmrl.rewards.residency import plan_engines, sized
 from rmrl.rewards.specs.resolve import Resolved, Surroundings, resolve_rewards
 from rmrl.rewards.specs.table import reward_table
-from tests.engine_models import write_adapter, write_llama
+from tests.engine_models import write_adapter, write_llama, write_llama_scorer
 from tests.rewards import parts
 from tests.rewards.parts import engine, judge, make_scorer, rows
 
@@ -27,6 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = write_llama(folder / "judge")
     for letter, rank in (("kind", 4), ("exact", 12)):
         write_adapter(folder / letter, base, rank=rank)
+    write_adapter(folder / "reward", write_llama_scorer(folder / "scorer"))
     return folder
 
 
@@ -71,6 +72,11 @@ def test_other_engine_settings_are_another_engine(folder: Path) -> None:
         ({"adapter": "{folder}/judge"}, "holds no adapter_config.json"),
         ({"engine": {"name": "sglang"}}, "this engine runs no LoRA adapters"),
         ({"kind": "similarity", "rubric": ""}, "runs no LoRA adapters"),
+        ({"adapter": "{folder}/reward"}, "trained with a head (task_type=SEQ_CLS), and '"),
+        (
+            {"adapter": "{folder}/reward", "kind": "bradley_terry"},
+            "which has no place for one; merge the two, AutoModelForSequenceClassification",
+        ),
         (
             {"path": "", "server": {"url": "http://x/v1", "model": "m"}},
             "on a server or in an engine",
@@ -83,7 +89,7 @@ def test_refused_before_anything_is_loaded(
     entries = {"adapter": "{folder}/kind"} | changes
     entries["adapter"] = entries["adapter"].format(folder=folder)
     if "kind" in entries:
-        del entries["rubric"]
+        entries.pop("rubric", None)
         found = resolve_rewards(
             RewardConfig(models=["r"], specs={"r": {"path": str(folder / "judge"), **entries}}),
             Surroundings(device="cpu", threads=1, functions_dirs=[folder]),
@@ -92,6 +98,37 @@ def test_refused_before_anything_is_loaded(
         found = resolved(folder, r=entries)
     (problem,) = found.problems
     assert sentence in problem
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"kind": "remote", "wire": "openai", "url": "http://x/v1", "model": "m"},
+        {"kind": "ensemble", "of": ["judge", "other"]},
+    ],
+)
+@pytest.mark.parametrize("adapter", ["/nonexistent", "{folder}/kind"])
+def test_a_reward_without_an_engine_of_its_own_has_no_adapter(
+    folder: Path, entries: dict[str, Any], adapter: str
+) -> None:
+    specs: dict[str, Any] = {"judge": {"path": str(folder / "judge"), "rubric": "It is good."}}
+    specs["other"] = specs["judge"]
+    models = ["judge", "other", "r"]
+    if entries["kind"] == "remote":
+        entries = entries | {"rubric": "It is good."}
+    specs["r"] = entries | {"adapter": adapter.format(folder=folder)}
+    found = resolve_rewards(
+        RewardConfig(models=models, specs=specs),
+        Surroundings(device="cpu", threads=1, functions_dirs=[folder]),
+    )
+    (problem,) = found.problems
+    assert "reward.specs.r.adapter: this reward runs no model of its own here" in problem
+    del specs["r"]["adapter"]
+    without = resolve_rewards(
+        RewardConfig(models=models, specs=specs),
+        Surroundings(device="cpu", threads=1, functions_dirs=[folder]),
+    )
+    assert without.problems == []
 
 
 def test_a_rule_has_no_adapter(folder: Path, tmp_path: Path) -> None:
