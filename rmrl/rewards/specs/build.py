@@ -225,9 +225,8 @@ def _engine(
         )
     named = section.surroundings.checkpoint(str(entries["path"]), where)
     path = str(local_checkpoint(named))
-    found = None
-    if entries.get("adapter"):
-        found = read_adapter(str(entries["adapter"]))
+    found = read_adapter(str(entries["adapter"])) if entries.get("adapter") else None
+    if found is not None:
         check_task(found, path, runner=runner, where=f"{where}.adapter")
     if runner == "pooling":
         _check_head(section, role, path)
