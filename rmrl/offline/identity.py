@@ -16,6 +16,7 @@ from rmrl.files import digest_of
 from rmrl.offline.check import CheckedScoring
 from rmrl.rewards.cache.keys import scorer_key
 from rmrl.rewards.calibration.check import map_of
+from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.specs.spec import RewardSpec
 
 # Functions count with their code, wherever it is.
@@ -48,7 +49,7 @@ def identity_of(checked: CheckedScoring) -> Identity:
 
 def reward_digests(specs: Sequence[RewardSpec]) -> dict[str, str]:
     """Return name -> sha256 of everything besides the configuration on which the scores depend:
-    code, models, server. Reads a few MiB of each model."""
+    code, models, server, files. Reads a few MiB of each model."""
     return {spec.name: _reward(spec) for spec in specs}
 
 
@@ -57,7 +58,9 @@ def what_differs(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[s
     lines = differences(saved["config"], current["config"], MAY_CHANGE)
     for name in sorted(saved["rewards"].keys() & current["rewards"].keys()):
         if saved["rewards"][name] != current["rewards"][name]:
-            lines.append(f"reward '{name}': its code or its model was another one there")
+            lines.append(
+                f"reward '{name}': its code or its model was another one there, or a file of it"
+            )
     lines += _file_differences(saved["files"], current["files"])
     if saved["rmrl"] != current["rmrl"]:
         lines.append(f"rmrl: version {saved['rmrl']} there, {current['rmrl']} here")
@@ -66,7 +69,7 @@ def what_differs(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[s
 
 def _reward(spec: RewardSpec) -> str:
     """sha256 of everything besides the configuration on which the scores depend: code, models,
-    server, calibration."""
+    server, calibration, files that the entries name."""
     code = spec.dropin.code_hash if spec.dropin is not None else ""
     if spec.function is not None:
         code += f"{spec.function.attribute} {spec.function.code or spec.function.target}"
@@ -75,6 +78,9 @@ def _reward(spec: RewardSpec) -> str:
     calibration = map_of(spec)
     if calibration is not None:
         keys.append(json.dumps(calibration.to_json(), sort_keys=True))
+    file_content = kind_facts(spec.kind).file_content
+    if file_content is not None:
+        keys += filter(None, [file_content(spec.options)])
     return hashlib.sha256("\n".join([code, *keys]).encode(errors="surrogatepass")).hexdigest()
 
 

@@ -99,7 +99,11 @@ def _entries(spec: RewardSpec) -> dict[str, Any]:
     options = dataclasses.asdict(spec.options)
     for role in spec.engines:
         options.pop(role, None)
-    if kind_facts(spec.kind).scores_on_server:
+    facts = kind_facts(spec.kind)
+    content = facts.file_content(spec.options) if facts.file_content is not None else ""
+    if content:
+        entries["files"] = content
+    if facts.scores_on_server:
         for of_server in dataclasses.fields(HTTPSpec):
             options.pop(of_server.name, None)
     return {**entries, "options": options}

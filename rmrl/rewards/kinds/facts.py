@@ -41,6 +41,9 @@ class KindFacts:
     """(options, where) -> the server that does a part of its work, None where it needs none."""
     machine_problem: Callable[[Any], str] | None = None
     """(spec) -> why this machine cannot do its work, "" where it can; tried before a run."""
+    file_content: Callable[[Any], str] | None = None
+    """(options) -> the content of the files that the entries name, "" where they name none: the
+    scores depend on it, and the entries hold no more than a path."""
     machine_report: Callable[[Any], str] | None = None
     """(spec) -> what does its work on this machine, for the log."""
 

@@ -109,9 +109,13 @@ async def answers_in_parts(
     rows: int,
     context: KindContext,
     role: str,
+    at_most: int | None = None,
 ) -> tuple[list[Entry], list[Result]]:
     """Render `parts` (of `rows` in all, PART_ROWS in each) and `send` each to the engine of `role`
     as soon as it is there.
+
+    `at_most`: number of parts that wait for answers at a time, since each holds its requests; the
+    next one is rendered when one of them is answered. None: any number.
 
     Returns the parts and the results of `send`, both joined. Raises what rendering or `send`
     raises; then nothing more is sent.
@@ -127,6 +131,10 @@ async def answers_in_parts(
                 _raise_failed(sent)
                 entries += part
                 sent.append(asyncio.ensure_future(send(part)))
+                waiting = [answer for answer in sent if not answer.done()]
+                if at_most is not None and len(waiting) >= at_most:
+                    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                    _raise_failed(sent)
             last = await context.render(step)
             _raise_failed(sent)
         entries += last

@@ -27,9 +27,10 @@ from rmrl.rewards.judging.untrusted import neutraliser
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.generative import GenerativeReward, token_sampling
 from rmrl.rewards.kinds.inputs import PART_ROWS, answers_in_parts
-from rmrl.rewards.kinds.rendering import Rendered, as_judge_input, exhibits, tokenize_all
+from rmrl.rewards.kinds.rendering import Rendered, as_judge_input, exhibits
 from rmrl.rewards.kinds.rubric_holistic import HolisticRubric
 from rmrl.rewards.kinds.rubric_rows import HOLISTIC, Judged, Options, RowCriteria, option_problems
+from rmrl.rewards.kinds.tokenizing import tokenize_ends
 from rmrl.rewards.kinds.truncation import (
     Cutting,
     fitted,
@@ -47,6 +48,10 @@ from rmrl.types import Sampling, ScoreItem, ScoreResult
 
 Case = tuple[ScoreItem, ...]
 _prefixes = itertools.count(1)
+_END = "Criterion:\n"
+"""The text of the template from which on the inputs of a response differ."""
+_PARTS_AT_MOST = 3
+"""Parts that wait for answers at a time: one is answered while the next ones are rendered."""
 
 
 @dataclass(slots=True)
@@ -58,6 +63,15 @@ class _Asked:
     answers: list[ScoreTokens] = field(default_factory=list[ScoreTokens])
     left_out: int = 0
     problem: str = ""
+    text: str = ""
+    """All inputs in one, once they are sent."""
+
+    def take_reads(self) -> tuple[Rendered, ...]:
+        """The inputs, of which the text alone stays: those of a batch would fill gigabytes."""
+        reads = self.reads
+        self.text = self.shown().text
+        self.reads = ()
+        return reads
 
     def shown(self) -> Rendered:
         """Its inputs in one, for people: the text that all share, then the rest of each."""
@@ -158,6 +172,13 @@ class RubricReward:
         return ""
 
     @staticmethod
+    def file_content(options: Options) -> str:
+        """The criteria of the file that `criteria` names; "" where it names none."""
+        if not isinstance(options.criteria, str):
+            return ""
+        return repr(RowCriteria(options, "rubric").configured)
+
+    @staticmethod
     def missing_reference(spec: RewardSpec, item: ScoreItem) -> str:
         """Why a row has no criteria; "" where it has."""
         return RowCriteria(spec.options, f"reward.specs.{spec.name}").problem(item)
@@ -171,7 +192,7 @@ class RubricReward:
             requests: list[GenerateRequest] = []
             for asked in part:
                 prefix = next(_prefixes)
-                for read, answers in zip(asked.reads, asked.answers, strict=True):
+                for read, answers in zip(asked.take_reads(), asked.answers, strict=True):
                     request = GenerateRequest(
                         token_ids=read.token_ids,
                         sampling=self._sampling,
@@ -187,12 +208,17 @@ class RubricReward:
             return await calls.submit("generate", requests, deterministic=True)
 
         rows, all_outputs = await answers_in_parts(
-            self._parts(items), send, rows=len(items), context=self._context, role="main"
+            self._parts(items),
+            send,
+            rows=len(items),
+            context=self._context,
+            role="main",
+            at_most=_PARTS_AT_MOST,
         )
         outputs = iter(all_outputs)
         results: list[ScoreResult] = []
         for asked in rows:
-            own = [next(outputs)[0] for _ in asked.reads]
+            own = [next(outputs)[0] for _ in asked.answers]
             results.append(self._result(asked, own))
         left_out = [asked.left_out for asked in rows]
         return with_cuts(results, left_out, how=self._spec.overlong, counts=self._context.counts)
@@ -248,10 +274,12 @@ class RubricReward:
         self, items: Sequence[ScoreItem], criteria: Sequence[Sequence[Criterion]], tokenizer: Any
     ) -> list[tuple[Rendered, ...]]:
         """The inputs of each item, one for each of its criteria."""
-        reads: list[Any] = []
+        inputs: list[list[Any]] = []
         displayed = exhibits(items, tokenizer, fenced=self._options.fence)
         neutral = neutraliser(tokenizer)
         for item, exhibit, own in zip(items, displayed, criteria, strict=True):
+            reads: list[Any] = []
+            inputs.append(reads)
             for criterion in own:
                 answers = tuple(neutral(text) for text, _ in criterion.choices)
                 form = answer_form(scale=(), choices=answers)
@@ -265,8 +293,7 @@ class RubricReward:
                 }
                 reads.append(as_judge_input(fill(template("rubric"), values), exhibit, tokenizer))
         where = f"reward '{self._spec.name}'"
-        rendered = iter(tokenize_all(reads, tokenizer, generation_prompt=True, where=where))
-        return [tuple(itertools.islice(rendered, len(own))) for own in criteria]
+        return tokenize_ends(inputs, tokenizer, end=_END, where=where)
 
     def _answers(self, criterion: Criterion, tokenizer: Any) -> ScoreTokens:
         """The answers to a criterion."""
@@ -299,7 +326,7 @@ class RubricReward:
             return ScoreResult(value=None, status="user_error", detail=asked.problem)
         options = self._options
         shared: dict[str, Any] = {
-            "rendered": asked.shown().text,
+            "rendered": asked.text,
             "tokens_in": sum(output.tokens_in for output in outputs),
             "tokens_out": sum(output.tokens_out for output in outputs),
             "cached": all(output.cached for output in outputs),

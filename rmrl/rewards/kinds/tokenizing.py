@@ -3,6 +3,7 @@ all cores and without Python's lock."""
 
 from __future__ import annotations
 
+import dataclasses
 import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -122,6 +123,60 @@ def _tokenized(
     for i, row in encode(texts, tokenizer).items():
         rows[i] = row
     return [row for row in rows if row is not None]
+
+
+def tokenize_ends(
+    groups: Sequence[Sequence[Any]], tokenizer: Any, *, end: str, where: str
+) -> list[tuple[Rendered, ...]]:
+    """`tokenize_all` (with a generation prompt) of inputs, strings or messages, that are equal up
+    to their last `end` in each group; most of each group is tokenized once.
+
+    The first two inputs of a group are tokenized whole. Where both have the same tokens in front of
+    those of the text from `end` on, these tokens stand in front of every other input's too: a
+    tokenizer splits a text into words first, and all inputs have the same words around that place.
+    Otherwise all inputs of the group are tokenized whole.
+    """
+    texts: list[_Text] = []
+    starts: list[int] = []
+    whole: dict[int, _Text] = {}
+    ends: dict[int, _Text] = {}
+    for group in groups:
+        start = len(texts)
+        starts.append(start)
+        for read in group:
+            text = _text_of(read, tokenizer, generation_prompt=True, where=where)
+            assert isinstance(text, _Text)
+            texts.append(text)
+        cut = texts[start].text.rfind(end)
+        head = texts[start].text[: cut + len(end)]
+        shared = cut > 0 and len(group) > 2
+        shared = shared and all(text.text.startswith(head) for text in texts[start:])
+        for i in range(start, len(texts)):
+            if not shared or i < start + 2:
+                whole[i] = texts[i]
+            if shared:
+                ends[i] = dataclasses.replace(texts[i], text=texts[i].text[cut:], special=False)
+    rows = encode(whole, tokenizer)
+    tails = encode(ends, tokenizer)
+    again: dict[int, _Text] = {}
+    for start, group in zip(starts, groups, strict=True):
+        if start not in ends:
+            continue
+        positions = range(start, start + len(group))
+        first = rows[start].token_ids
+        front = first[: len(first) - len(tails[start].token_ids)]
+        equal = all(rows[i].token_ids == front + tails[i].token_ids for i in positions[:2])
+        for i in positions[2:]:
+            if equal:
+                ids = front + tails[i].token_ids
+                rows[i] = Rendered(texts[i].text, ids, messages=texts[i].messages)
+            else:
+                again[i] = texts[i]
+    rows |= encode(again, tokenizer)
+    tokenized: list[tuple[Rendered, ...]] = []
+    for start, group in zip(starts, groups, strict=True):
+        tokenized.append(tuple(rows[i] for i in range(start, start + len(group))))
+    return tokenized
 
 
 def encode(texts: Mapping[int, _Text], tokenizer: Any) -> dict[int, Rendered]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,12 @@ from rmrl.rewards.kinds import inputs as module
 from rmrl.rewards.kinds.bradley_terry import BradleyTerryReward
 from rmrl.rewards.kinds.generative import GenerativeReward
 from rmrl.rewards.kinds.inputs import RenderThread, answers_in_parts
-from rmrl.rewards.kinds.tokenizing import UnreadableInputError, tokenize, tokenize_all
+from rmrl.rewards.kinds.tokenizing import (
+    UnreadableInputError,
+    tokenize,
+    tokenize_all,
+    tokenize_ends,
+)
 from tests.rewards.kinds.scripted import Scripted, context, dropin, said, spec
 from tests.rewards.parts import chat_tokenizer, items
 
@@ -205,3 +211,76 @@ async def test_scalar_inputs_are_sent_in_parts(
     expected = [shortest, shortest + 1.0, shortest + 2.0]
     assert [result.value for result in results] == expected
     assert [len(asked[1]) for asked in calls.asked] == [2, 1]
+
+
+class _Counting:
+    """A tokenizer that counts the characters it is given."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self.characters = 0
+
+    def __call__(self, texts: list[str], *more: Any, **options: Any) -> Any:
+        self.characters += sum(map(len, texts))
+        return self.tokenizer(texts, *more, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tokenizer, name)
+
+
+def _asking(response: str, criteria: list[str]) -> list[Any]:
+    """Messages that end in one of the criteria each."""
+    reads: list[Any] = []
+    for criterion in criteria:
+        content = f"Response:\n{response}\n\nCriterion:\n{criterion}\n\nAnswer."
+        reads.append([{"role": "user", "content": content}])
+    return reads
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_ends_behind_one_beginning_have_the_tokens_of_whole_inputs(
+    tokenizer: Any, joined: bool
+) -> None:
+    """`joined`: a token spans the beginning of the ends, so all inputs are tokenized whole."""
+    words = copy.deepcopy(tokenizer)
+    if joined:
+        words.add_tokens(["\n\nCriterion:"])
+    criteria = [f"It is {i}." for i in range(10)]
+    groups = [_asking("x" * 1000, criteria), _asking("y", ["a"]), _asking("Criterion:\n", criteria)]
+    plain = [f"{read[0]['content']}" for read in groups[0]]
+    odd = _asking("z", ["Criterion:\n", "b", "c"])
+    counting = _Counting(words)
+    groups += [plain, odd]
+    ends = tokenize_ends(groups, counting, end="Criterion:\n", where="here")
+    for group, rendered in zip(groups, ends, strict=True):
+        expected = tokenize_all(group, words, generation_prompt=True, where="here")
+        assert list(rendered) == expected
+    # two whole inputs and ten ends for each of the two long groups, where it is possible
+    assert (counting.characters > 20_000) == joined
+    assert joined or counting.characters < 10_000
+
+
+async def test_a_part_is_rendered_when_there_is_room_for_its_requests(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PART_ROWS", 1)
+    under_way = 0
+    most = 0
+
+    async def send(part: list[int]) -> list[int]:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.01)
+        under_way -= 1
+        return part
+
+    def parts() -> Any:
+        for number in range(8):
+            yield [number]
+
+    answers = answers_in_parts(
+        parts(), send, rows=8, context=context(tokenizer), role="main", at_most=2
+    )
+    assert await asyncio.wait_for(answers, 10) == (list(range(8)), list(range(8)))
+    assert most == 2

@@ -15,6 +15,8 @@ import pytest
 
 from rmrl.errors import ConfigError
 from rmrl.inference.scoring_base import GenerateRequest, TextOutput
+from rmrl.offline.identity import reward_digests
+from rmrl.rewards.calibration.digest import reward_digest
 from rmrl.rewards.kinds.generative import GenerativeReward
 from rmrl.rewards.kinds.rubric import RubricReward
 from rmrl.rewards.kinds.rubric_holistic import QUESTION
@@ -423,6 +425,37 @@ async def test_many_rows_are_rendered_in_parts(tokenizer: Any):
     assert [len(requests) for _, requests, _ in engine.asked] == [255, 44]
     assert [i for i, result in enumerate(results) if result.status != "ok"] == [7]
     assert await judged(engine, [], tokenizer, criteria=one) == []
+
+
+def test_an_edited_file_of_criteria_is_another_reward(tmp_path: Path):
+    def digests(name: str, criteria: Any) -> tuple[str, dict[str, str]]:
+        options = RubricReward.Options(criteria=criteria)
+        if name:
+            path = tmp_path / name
+            path.write_text(json.dumps(criteria), encoding="utf-8")
+            options = RubricReward.Options(criteria=str(path))
+        made = spec("rubric", roles=(), options=options)
+        return reward_digests([made])["r"], reward_digest(made)
+
+    first = digests("a.json", ["It is right."])
+    same = digests("b.json", ["It is right."])  # of the path the configuration tells
+    other = digests("c.json", [{"text": "It is right.", "weight": 2}])
+    assert first[0] == same[0] != other[0]
+    assert first[1]["entries"] != other[1]["entries"]
+    listed = [digests("", ["It is right."]), digests("", ["It is wrong."])]
+    assert listed[0][0] == listed[1][0]  # these the configuration holds itself
+
+
+async def test_inputs_that_are_sent_are_kept_as_text_alone(tokenizer: Any):
+    made = spec("rubric", options=RubricReward.Options(criteria=CRITERIA))
+    reward = RubricReward(made, context(tokenizer, main=judge({".": 0.5})))
+    (shown,) = reward.render(items("4"))
+    parts: list[Any] = []
+    rendered = reward._parts
+    reward._parts = lambda rows: (parts.append(part) or part for part in rendered(rows))
+    (result,) = await reward.score(items("4"))
+    assert result.rendered == shown.text
+    assert [(len(asked.reads), len(asked.answers)) for asked in parts[0]] == [(0, 3)]
 
 
 async def test_render_has_the_inputs_of_a_row_in_one(tokenizer: Any):
