@@ -456,7 +456,7 @@ def test_a_new_map_makes_another_job(folder: Path) -> None:
     calibrated(folder, "calibrate.method=platt")
     after = identity_of(check_scoring(config, shipped_functions=folder))
     assert what_differs(before, after) == [
-        "reward 'digits': its code or its model was another one there"
+        "reward 'digits': its code or its model was another one there, or a file of it"
     ]
 
 
