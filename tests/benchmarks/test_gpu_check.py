@@ -73,12 +73,12 @@ def test_without_a_gpu_the_way_out_is_said(capsys: pytest.CaptureFixture[str]) -
 
 ON_CPU = [
     "wide_head", "update_memory", "packing_lengths", "shared_prompts", "offload_large",
-    "export_large", "ipc_large", "driver_leaves", "megatron_step", "megatron_packing", "job_steps",
-    "vllm_turns", "vllm_publish", "fsdp2_step", "logprobs", "packing", "offload", "lora", "critic",
+    "export_large", "ipc_large", "driver_leaves", "megatron_step", "megatron_packing",
+    "vllm_publish", "fsdp2_step", "logprobs", "packing", "offload", "lora", "critic",
     "megatron_checkpoint", "hf_publish",
 ]  # fmt: skip
-"""Those that also run without a GPU: vllm_decode, vllm_sleep, killed_rollout and others do too, and
-take minutes together."""
+"""Those that also run without a GPU: job_steps, vllm_turns, vllm_decode, vllm_sleep, killed_rollout
+and others do too, and take minutes together; what they call has tests of its own."""
 SKIPPED = [
     "vllm_graphs_kept_sleep", "vllm_invariant_judge", "vllm_invariant_scalar", "offload_policy",
     "megatron_offload", "nvml_memory",
