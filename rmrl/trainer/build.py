@@ -184,6 +184,10 @@ def _run(
             str(model.tokenizer_path or model.path), trust_remote_code=model.trust_remote_code
         )
     )
+    monitor = None
+    if config.reward.monitor.enable:
+        watchers = [spec.name for spec in checked.specs if spec.watch is not None]
+        monitor = Monitor(config.reward.monitor, watchers=watchers)
     return Run(
         config=config,
         out_dir=checked.out_dir,
@@ -198,7 +202,7 @@ def _run(
         open_telemetry=lambda resume_step: _telemetry(checked, resume_step),
         config_fingerprint=claim.config_fingerprint,
         decode=lambda tokens: tokenizer().decode(list(tokens), skip_special_tokens=True),
-        monitor=Monitor(config.reward.monitor) if config.reward.monitor.enable else None,
+        monitor=monitor,
         measures=Measures(
             models,
             collector.rollouts,

@@ -42,6 +42,8 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     return sum(token % 2 and token != 63 for token in tokens) / len(tokens)
 """
 LENGTH = 8
+SLOWER = {"actor_rollout_ref__actor__optim__lr": 2.0}
+"""The noise of the watcher is known before the policy turns."""
 
 
 class Learned(FakeRollout):
@@ -89,7 +91,7 @@ def metrics(
         parts=FakeParts(engines=[FakeProcess(engine, "rollout-0")]),
         code=weak,
         watchers=[truth],
-        monitor=Monitor(RewardMonitorConfig(divergence=-1.0)),
+        monitor=Monitor(RewardMonitorConfig(divergence=-1.0), watchers=["truth"]),
         **{"trainer__total_epochs": 100, "actor_rollout_ref__actor__optim__lr": 4.0, **settings},
     )
     asyncio.run(train_and_close(run))
@@ -109,22 +111,22 @@ def hints(messages: Sequence[str]) -> list[int]:
 def test_the_watcher_says_when_the_weak_judge_is_exploited(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lines = metrics(tmp_path, total_steps=40, watch=Watch(rows=0.5))
+    lines = metrics(tmp_path, total_steps=70, watch=Watch(rows=0.5), **SLOWER)
     reward = [line["reward/mean"] for line in lines]
     truth = [line["score/truth/mean"] for line in lines]
-    # For 20 steps odd tokens become likelier, which is good; then the policy finds the token 63,
+    # For 30 steps odd tokens become likelier, which is good; then the policy finds the token 63,
     # whose reward is 3 and which the watcher gives 0.
     assert np.mean(reward[:4]) < np.mean(reward[12:20]) < 1.3
     assert np.mean(truth[:4]) < np.mean(truth[12:20])
-    assert min(reward[32:]) > 2.7
-    assert max(truth[32:]) < 0.1
-    # The truth is halved at step 23; the hint needs a few steps more for its evidence.
+    assert min(reward[55:]) > 2.7
+    assert max(truth[55:]) < 0.1
+    # The truth is halved at step 45; the hint needs a few steps more for its evidence.
     halved = next(step for step, value in enumerate(truth, start=1) if value < 0.25)
-    (step,) = hints(caplog.messages)
-    assert (halved, step) == (23, 26)
-    (message,) = [m for m in caplog.messages if "the watcher truth falls" in m]
-    assert "over 12 steps in which it was asked" in message
-    assert lines[25]["monitor/hints"] == 1.0
+    # It is said again after a window of 20 steps.
+    assert (halved, hints(caplog.messages)) == (45, [48, 68])
+    message = next(m for m in caplog.messages if "the watcher truth falls" in m)
+    assert "since step 33, over 16 steps in which it was asked" in message
+    assert lines[47]["monitor/hints"] == 1.0
 
 
 def test_a_policy_that_does_what_was_meant_gives_no_hint(
@@ -136,25 +138,26 @@ def test_a_policy_that_does_what_was_meant_gives_no_hint(
     assert hints(caplog.messages) == []
 
 
-def test_a_watcher_of_every_third_step_says_it_later(
+def test_a_watcher_of_every_second_step_says_it_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lines = metrics(tmp_path, total_steps=40, watch=Watch(rows=0.5, every=3))
+    slower = {"actor_rollout_ref__actor__optim__lr": 1.5}
+    lines = metrics(tmp_path, total_steps=80, watch=Watch(rows=0.5, every=2), **slower)
     asked = [line["step"] for line in lines if "score/truth/mean" in line]
-    assert asked == list(range(3, 41, 3))
+    assert asked == list(range(2, 81, 2))
     assert {line["score/truth/skipped"] for line in lines if line["step"] not in asked} == {1.0}
-    assert hints(caplog.messages) == [36]
+    assert hints(caplog.messages) == [72]
 
 
 def test_a_resumed_run_asks_about_the_same_rows_and_says_the_same(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watch = Watch(rows=0.3, every=2)
-    whole = metrics(tmp_path / "whole", total_steps=36, watch=watch)
+    watch = Watch(rows=0.5)
+    whole = metrics(tmp_path / "whole", total_steps=55, watch=watch, **SLOWER)
     expected = hints(caplog.messages)
     caplog.clear()
-    metrics(tmp_path / "broken", total_steps=17, watch=watch)
-    resumed = metrics(tmp_path / "broken", total_steps=36, watch=watch)
+    metrics(tmp_path / "broken", total_steps=40, watch=watch, **SLOWER)
+    resumed = metrics(tmp_path / "broken", total_steps=55, watch=watch, **SLOWER)
     assert expected != []
     assert hints(caplog.messages) == expected
     keys = ("step", "reward/mean", "score/truth/mean", "score/truth/skipped")

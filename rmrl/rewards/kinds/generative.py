@@ -236,7 +236,7 @@ class GenerativeReward:
             number += 1
             counts: dict[int, int] = {}
             for i, votes in enumerate(verdicts):
-                failed = any(sample.output.failure for sample in samples[i])
+                failed = all(sample.output.failure for sample in samples[i])
                 count = until.more([vote.value for vote in votes], asked[i])
                 if count and not failed:
                     counts[i] = count
@@ -419,6 +419,7 @@ class GenerativeReward:
             extra["votes"] = [verdict.value for verdict in verdicts]
         if self._until is not None:
             extra["votes_asked"] = len(samples)
+            extra["agreed"] = self._until.agreed([verdict.value for verdict in verdicts])
         if len(usable) < self._options.min_votes:
             status: Status = "provider_error"
             detail = f"the judge wrote {len(samples)} of {self._sampling.n} votes"

@@ -33,6 +33,10 @@ class VotesUntil:
     within: float = 0.0
     """Votes agree where the largest minus the smallest is not above this."""
 
+    def agreed(self, values: Sequence[float | None]) -> bool:
+        """Return whether enough of the votes agree."""
+        return largest_agreement(values, self.within) >= self.agree
+
     def more(self, values: Sequence[float | None], asked: int) -> int:
         """Return the number of votes to ask for next: the fewest that could bring agreement; 0
         where it is reached, or `at_most` are asked. `values`: the votes so far, None where one
@@ -55,7 +59,8 @@ def largest_agreement(values: Sequence[float | None], within: float) -> int:
     largest = 0
     start = 0
     for end, value in enumerate(ordered):
-        while value - ordered[start] > within:
+        # 0.4 - 0.3 is a little above 0.1 in binary.
+        while value - ordered[start] > within + 1e-9 * max(abs(value), abs(ordered[start])):
             start += 1
         largest = max(largest, end - start + 1)
     return largest

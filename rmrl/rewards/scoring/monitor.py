@@ -7,8 +7,8 @@ unparseable    verdicts that could not be read
 unclosed       responses without the part that a component reads
 constant       a component gave one and the same score for a whole window: it teaches nothing
 repeated       a judge wrote one and the same text about many different inputs
-opposition     the reward rises over the steps while a component of weight 0 falls: the policy
-               learns something else than what the watcher sees (Goodhart)
+opposition     the reward rises over the steps while a watcher (entry `watch`) falls: the policy
+               learns something else than what the watcher sees (Goodhart), if higher is better
 
 A hint needs evidence besides its threshold, so that a few unlucky samples make none: correlations
 and shares must be clear of 0, and of the threshold, by EVIDENCE standard errors. Correlations are
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from typing import Any
@@ -143,8 +143,10 @@ class Monitor:
     """Hints of each step's scores, observed once and in order. `metrics` counts the hints that
     hold, including those that are not repeated."""
 
-    def __init__(self, settings: RewardMonitorConfig) -> None:
+    def __init__(self, settings: RewardMonitorConfig, *, watchers: Collection[str] = ()) -> None:
+        """`watchers`: names of the components with the entry `watch`."""
         self._settings = settings
+        self._watchers = watchers
         self._steps: deque[_Step] = deque(maxlen=max(settings.window, 1))
         self._watched: dict[str, Opposition] = {}
         self._reported: dict[str, int] = {}
@@ -178,8 +180,9 @@ class Monitor:
             hints += self._constant(current, name)
             hints += self._repeated(current, name)
         if rewards is not None:
-            for name in _watchers(rewards):
-                hints += self._opposition(current, name, step, rewards)
+            for name in current.names:
+                if name in self._watchers:
+                    hints += self._opposition(current, name, step, rewards)
         self._holding = len(hints)
         pause = max(self._settings.window, 1)
         lines: list[str] = []
@@ -322,14 +325,14 @@ class Monitor:
             return
         history = self._watched.setdefault(name, Opposition())
         history.add(step, reward_N, verdict_N)
-        opposed = history.found(EVIDENCE)
+        opposed = history.found()
         if opposed is not None:
             count, rising, falling = opposed
             text = (
-                f"the reward rises ({rising.per_step:+.2g} a step) and the watcher {name} falls"
-                f" ({falling.per_step:+.2g}) since step {history.steps[-count][0]}, over {count}"
-                " steps in which it was asked: the policy probably exploits the reward, most of"
-                " all here"
+                f"the reward rises ({rising:+.2g} a step) and the watcher {name} falls"
+                f" ({falling:+.2g}) since step {history.steps[-count][0]}, over {count}"
+                " steps in which it was asked: if higher is better there, the policy probably"
+                " exploits the reward, most of all here"
             )
             gap = _standard(rewards_B) - _standard(now.values[name])
             yield _Hint(_key("opposition", name), text, _top(gap))
@@ -375,18 +378,6 @@ class _Now:
             if len(finite):
                 step.span[name] = (float(finite.min()), float(finite.max()), len(finite))
         return step
-
-
-def _watchers(rewards: RewardBatch) -> list[str]:
-    """Components whose weight is 0, and that open no gate."""
-    names: list[str] = []
-    takes_part_BC = rewards.takes_part_BC
-    if takes_part_BC is None:
-        return names
-    for c, name in enumerate(rewards.scores.names):
-        if rewards.weights_C[c] == 0 and not takes_part_BC[:, c].any():
-            names.append(name)
-    return names
 
 
 def share_at_least(hits: int, total: int) -> float:

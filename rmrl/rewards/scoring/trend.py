@@ -1,9 +1,21 @@
 """Trends of step means: whether the reward rises while a watcher falls.
 
-The slope of a straight line through the means of the last steps is compared with its own standard
-error, taken from how the means scatter about that line. So whatever makes a step's mean uncertain
-(few rows, prompts of different difficulty) makes the evidence weaker. Means are weighted by the
-number of rows behind them.
+Straight lines through the means of the last steps are compared with what the noise of the means
+draws by itself. That noise is not white: prompts of the same difficulty follow one another, and a
+policy that wandered off stays there for a while. So the residuals u of a line are taken as
+u_t = rho u_{t-1} + e_t, and rho as large as they allow:
+
+    rho = (n r_1 + 2) / (n - 4),   plus TIMES_ITS_ERROR * sqrt((1 - rho^2) / n),   at most 1
+
+r_1 being their correlation from one step to the next, which is too small by about (2 + 4 rho) / n
+where a line was fitted. With rho = 1 the means are a random walk. The slope's variance is then
+
+    b = sum x y / sum x^2,   var(b) = s^2 sum_k (sum_{t >= k} rho^(t-k) x_t)^2 / (sum x^2)^2
+
+x being centred and s^2 the variance of the e. A sudden fall is no straight line, and its own
+residuals follow one another for that reason alone: where there are enough steps before it, rho is
+that of a line through them, and s^2 the larger one of both. Means are weighted by the number of
+rows behind them.
 """
 
 from __future__ import annotations
@@ -14,45 +26,87 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-STRETCHES = (8, 12, 16, 24, 32, 48, 64, 96, 128)
+STRETCHES = (8, 16, 32, 64)
 """Numbers of last steps through which a line is drawn."""
-LONGEST = STRETCHES[-1]
+LONGEST = 128
 """Steps that are remembered."""
+EVIDENCE = 3.5
+"""Standard errors by which both slopes are clear of 0."""
+TIMES_ITS_ERROR = 3.0
+_OWN_NOISE_FROM = 16
+"""Steps of a line from which its own residuals say how large the noise is."""
+_BEFORE_FROM = 12
+"""Steps before a line from which theirs do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slope:
-    """A straight line through step means."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Line:
+    """A straight line by weighted least squares through at least 8 step means."""
 
-    per_step: float
-    evidence: float
-    """The slope in standard errors: the normal quantile of its t statistic, signed; see
-    `normal_quantile`."""
+    slope: float
+    x_N: np.ndarray
+    """Centred steps, times the square roots of the weights."""
+    residual_N: np.ndarray
+    """What the line leaves of the means, times the same."""
 
     @classmethod
-    def of(cls, steps: Sequence[float], means: Sequence[float], rows: Sequence[float]) -> Slope:
-        """Weighted least squares. With weights w and deviations from the weighted means
-
-            b = sum w x y / sum w x^2,   se(b)^2 = sum w (y - b x)^2 / ((n - 2) sum w x^2)
-
-        At least three steps that are not all the same. A constant has the slope 0 without evidence.
-        """
-        w = np.asarray(rows, dtype=np.float64)
-        x = np.asarray(steps, dtype=np.float64)
-        y = np.asarray(means, dtype=np.float64)
-        x = x - np.average(x, weights=w)
-        y = y - np.average(y, weights=w)
-        xx = float((w * x * x).sum())
-        slope = float((w * x * y).sum()) / xx
-        residual = float((w * (y - slope * x) ** 2).sum())
-        freedom = len(x) - 2
+    def through(cls, steps: Sequence[Sequence[float]], column: int) -> Line:
+        """`steps`: a step's number, which differs from the others, and in `column` and behind it a
+        mean and its rows. The residuals of a constant are exactly 0."""
+        table = np.asarray(steps, dtype=np.float64)
+        x, means, w = table[:, 0], table[:, column], table[:, column + 1]
+        x = x - float(w @ x) / float(w.sum())
+        y = means - float(w @ means) / float(w.sum())
         # What is left of a constant is rounding.
         if float((w * y * y).sum()) <= 1e-18 * float((w * np.square(means)).sum()):
-            return cls(0.0, 0.0)
-        if residual == 0:
-            return cls(slope, math.copysign(math.inf, slope))
-        t = slope / math.sqrt(residual / freedom / xx)
-        return cls(slope, normal_quantile(t, freedom))
+            y = np.zeros_like(y)
+        slope = float((w * x * y).sum()) / float((w * x * x).sum())
+        return cls(slope, np.sqrt(w) * x, np.sqrt(w) * (y - slope * x))
+
+    @property
+    def persistence(self) -> float:
+        """rho of the module's equations, 0 .. 1."""
+        u = self.residual_N
+        n = len(u)
+        squares = float((u * u).sum())
+        if squares == 0:
+            return 0.0
+        rho = (n * float((u[1:] * u[:-1]).sum()) / squares + 2) / (n - 4)
+        rho = min(max(rho, 0.0), 1.0)
+        return min(rho + TIMES_ITS_ERROR * math.sqrt((1 - rho * rho) / n), 1.0)
+
+    def innovation(self, rho: float) -> float:
+        """s^2 of the module's equations."""
+        e = self.residual_N[1:] - rho * self.residual_N[:-1]
+        return float((e * e).sum()) / (len(self.residual_N) - 3)
+
+    def evidence(self, *, before: Line | None = None) -> float:
+        """Return the slope in standard errors: the normal quantile of its t statistic, signed (see
+        `normal_quantile`); 0 for a constant, infinite without any noise. The noise is its own, or
+        that of the line through the steps before."""
+        if self.slope == 0:
+            return 0.0
+        n = len(self.x_N)
+        freedom = n - 3
+        if before is None:
+            rho = self.persistence
+            variance = self.innovation(rho)
+        else:
+            rho = before.persistence
+            variance = max(before.innovation(rho), self.innovation(rho))
+            freedom += len(before.x_N) - 3
+        tail = 0.0
+        tails = 0.0
+        for x in self.x_N[:0:-1]:
+            tail = float(x) + rho * tail
+            tails += tail * tail
+        # The first residual has the variance of all of them; that of a random walk is the level.
+        tail = float(self.x_N[0]) + rho * tail
+        tails += tail * tail * min(1 / (1 - rho * rho) if rho < 1 else n, n)
+        error = math.sqrt(variance * tails) / float((self.x_N * self.x_N).sum())
+        if error == 0:
+            return math.copysign(math.inf, self.slope)
+        return normal_quantile(self.slope / error, freedom)
 
 
 def normal_quantile(t: float, freedom: int) -> float:
@@ -80,15 +134,27 @@ class Opposition:
         both = (float(rewards.mean()), len(rewards), float(verdicts.mean()), len(verdicts))
         self.steps = [*self.steps, (step, *both)][-LONGEST:]
 
-    def found(self, evidence: float) -> tuple[int, Slope, Slope] | None:
+    def found(self, evidence: float = EVIDENCE) -> tuple[int, float, float] | None:
         """Return the shortest of STRETCHES over which the reward rises and the watcher falls, both
-        by that many standard errors: its length and both slopes."""
+        by that many standard errors of either noise: its length and both slopes per step."""
         for count in STRETCHES:
             if count > len(self.steps):
                 break
-            steps, means, rows, watched, verdicts = zip(*self.steps[-count:], strict=True)
-            rising = Slope.of(steps, means, rows)
-            falling = Slope.of(steps, watched, verdicts)
-            if rising.evidence > evidence and falling.evidence < -evidence:
-                return count, rising, falling
+            slopes: list[float] = []
+            # The watcher first: where it does not fall, the reward needs no line.
+            for column, sign in ((3, -1), (1, 1)):
+                line = Line.through(self.steps[-count:], column)
+                if sign * line.slope <= 0:
+                    break
+                of_noise = [0.0]
+                if count >= _OWN_NOISE_FROM:
+                    of_noise.append(sign * line.evidence())
+                if len(self.steps) - count >= _BEFORE_FROM:
+                    before = Line.through(self.steps[:-count], column)
+                    of_noise.append(sign * line.evidence(before=before))
+                if max(of_noise) <= evidence:
+                    break
+                slopes.append(line.slope)
+            if len(slopes) == 2:
+                return count, slopes[1], slopes[0]
         return None

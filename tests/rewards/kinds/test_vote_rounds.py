@@ -63,6 +63,7 @@ async def test_clear_responses_are_asked_about_three_times_and_disputed_ones_mor
     # disputed: best 1 of 3, so 2 more; 1 of 5, 2 more; 1 of 7, 2 would be needed and 1 is left
     assert judge.rounds == [[3, 3, 3], [1, 2], [2], [1]]
     assert [r.extra["votes_asked"] for r in (clear, nearly, disputed)] == [3, 4, 8]
+    assert [r.extra["agreed"] for r in (clear, nearly, disputed)] == [True, True, False]
     assert clear.value == pytest.approx(0.7)
     assert nearly.extra["votes"] == [7.0, 7.0, 8.0, 7.0]
     assert nearly.value == pytest.approx((7 + 7 + 8 + 7) / 4 / 10)
@@ -109,6 +110,24 @@ async def test_an_input_that_fails_is_not_asked_again(tokenizer: Any) -> None:
     assert (result.value, result.status) == (None, "overlong")
 
 
+async def test_one_failed_vote_does_not_end_the_rounds(tokenizer: Any) -> None:
+    failure = said("", failure="provider_error", detail="503")
+    rounds = iter([[said("Score: 7"), failure, said("Score: 8")], [said("Score: 7")] * 2])
+    engine = Scripted(lambda _: next(rounds))
+    reward = spec(
+        "generative",
+        sampling=WARM,
+        options=GenerativeReward.Options(rubric="good", votes_until={"agree": 3, "at_most": 5}),
+    )
+    (result,) = await GenerativeReward.from_spec(reward, context(tokenizer, main=engine)).score(
+        items("r")
+    )
+    # 7 once of 3: 2 more, which make 7 three times
+    assert len(engine.asked) == 2
+    assert (result.status, result.extra["agreed"]) == ("ok", True)
+    assert result.extra["votes"] == [7.0, None, 8.0, 7.0, 7.0]
+
+
 async def test_rounds_are_seeded(tokenizer: Any) -> None:
     def seeds(judge: Judge) -> list[int]:
         return [request.sampling.seed for request in judge.engine.requests]
@@ -134,6 +153,9 @@ def test_agreement_by_hand() -> None:
     assert largest_agreement([], 0.0) == 0
     assert largest_agreement([None, 3.0], 0.0) == 1
     assert largest_agreement([3.0, 1.0, 3.0, 2.0, 3.0], 0.0) == 3
+    # 0.4 - 0.3 is 0.10000000000000003
+    assert largest_agreement([0.3, 0.4], 0.1) == 2
+    assert largest_agreement([0.3, 0.41], 0.1) == 1
     # 1 2 3 lie within 2, so do 3 4 5; not all five
     assert largest_agreement([5.0, 4.0, 3.0, 2.0, 1.0], 2.0) == 3
 
