@@ -1,15 +1,18 @@
 """length_residual: the score without the part that a straight line on the response's length
 explains, x = log(1 + tokens):
 
-    score' = score - b (x - mean of x),   b = cov(x, score) / (var(x) + ridge)
+    score' = score - b (x - mean of x),   b = max(1 - (EVIDENCE / t)^2, 0) cov(x, score) / var(x)
 
-So the mean of the scores stays, and at equal length nothing changes. The line is learnt over all
-rows so far (with `decay`, mostly the last ones), the present batch included, and kept in the
-checkpoint. Whoever judges a policy by such scores asks what an answer is worth beside its length,
-as length-controlled win rates do for a judge's preferences (Dubois et al., Length-Controlled
-AlpacaEval, 2024); reward models are treated alike in Huang et al., Post-hoc Reward Calibration: A
-Case Study on Length Bias (2024), who fit the bias locally on tokens. The logarithm makes the line
-robust against single long responses.
+t being the slope of the line in standard errors: a slope that may as well be 0 is not subtracted
+(the positive-part shrinkage of James and Stein for one coordinate, with a larger bound), and a
+clear one loses little. x is taken at most as far out as the lengths seen so far. So the mean of the
+scores stays, and at equal length nothing changes. The line is learnt over all rows so far (with
+`decay`, mostly the last ones), the present batch included, and kept in the checkpoint. Whoever
+judges a policy by such scores asks what an answer is worth beside its length, as length-controlled
+win rates do for a judge's preferences (Dubois et al., Length-Controlled AlpacaEval, 2024); reward
+models are treated alike in Huang et al., Post-hoc Reward Calibration: A Case Study on Length Bias
+(2024), who fit the bias locally on tokens. The logarithm makes the line robust against single long
+responses.
 
 A batch of n rows joins the count, means, variances and covariance with the share a = n / (count +
 n), never below 1 - decay:
@@ -29,6 +32,8 @@ import numpy as np
 from rmrl.errors import CheckpointError
 from rmrl.rewards.scoring.rows import Rows
 
+EVIDENCE = 2.0
+"""Standard errors from which a slope is believed."""
 _RIDGE = 1e-9
 """Lengths that are equal up to rounding explain nothing."""
 
@@ -42,6 +47,12 @@ class LineMoments:
     mean_y: float = 0.0
     xx: float = 0.0
     xy: float = 0.0
+    yy: float = 0.0
+    weight: float = 0.0
+    """Rows that the moments are worth: fewer than `count` where the past fades."""
+    low: float = 0.0
+    high: float = 0.0
+    """Smallest and largest x."""
 
     def joined(self, x_N: np.ndarray, y_N: np.ndarray, *, decay: float | None) -> LineMoments:
         """Return the moments of these rows and a batch's; see the module's equations."""
@@ -49,6 +60,14 @@ class LineMoments:
             return self
         count = self.count + len(x_N)
         share = max(len(x_N) / count, 0.0 if decay is None else 1.0 - decay)
+        weight = float(len(x_N))
+        low = float(x_N.min())
+        high = float(x_N.max())
+        if self.count:
+            low = min(low, self.low)
+            high = max(high, self.high)
+            # Independent rows: weights add up to the inverse of the sum of squared shares.
+            weight = 1 / ((1 - share) ** 2 / self.weight + share**2 / len(x_N))
         dx = float(x_N.mean()) - self.mean_x
         dy = float(y_N.mean()) - self.mean_y
         of_batch = float(((x_N - x_N.mean()) * (y_N - y_N.mean())).mean())
@@ -58,11 +77,22 @@ class LineMoments:
             self.mean_y + share * dy,
             (1 - share) * self.xx + share * float(x_N.var()) + share * (1 - share) * dx * dx,
             (1 - share) * self.xy + share * of_batch + share * (1 - share) * dx * dy,
+            (1 - share) * self.yy + share * float(y_N.var()) + share * (1 - share) * dy * dy,
+            weight,
+            low,
+            high,
         )
 
     @property
     def slope(self) -> float:
-        return self.xy / (self.xx + _RIDGE)
+        """b of the module's equations."""
+        if self.xx <= _RIDGE or self.weight <= 2:
+            return 0.0
+        slope = self.xy / self.xx
+        # var(b) = residual variance / (n var(x)), the residuals having n - 2 degrees of freedom
+        residual = max(self.yy - slope * self.xy, 0.0)
+        one_over_t2 = residual / max(slope * self.xy * (self.weight - 2), 1e-300)
+        return max(1 - EVIDENCE**2 * one_over_t2, 0.0) * slope
 
 
 @dataclass(kw_only=True)
@@ -92,6 +122,7 @@ class LengthResidual:
         if self._moments.count < self.from_rows:
             return values_N
         x_N = np.log1p(rows.lengths_B)
+        x_N = np.clip(x_N, self._moments.low, self._moments.high)
         return values_N - self._moments.slope * (x_N - self._moments.mean_x)
 
     def observe(self, values_N: np.ndarray, rows: Rows) -> None:
