@@ -10,30 +10,36 @@ from rmrl.errors import DataError
 NO_PROMPT = "(the trainer did not pass the prompt)"
 """Prompt of a row whose rewards do not need one."""
 
+_OF_TURNS = ("name", "tool_calls", "reasoning_content")
+"""What a transcript shows of a turn beside its text."""
+
 
 def turns_of(prompt: Any) -> Any:
-    """Return a prompt as a string, or as messages of a role and a text each."""
+    """Return a prompt as a string, or as messages of a role and a text each, with tool calls."""
     if isinstance(prompt, str):
         return prompt
-    turns: list[dict[str, str]] = []
+    turns: list[dict[str, Any]] = []
     for message in prompt or ():
         turn = message if isinstance(message, Mapping) else message.model_dump()
         text = _content(turn.get("content"))
-        turns.append({"role": str(turn.get("role", "user")), "content": text})
+        further = {name: turn[name] for name in _OF_TURNS if turn.get(name)}
+        turns.append({"role": str(turn.get("role", "user")), "content": text, **further})
     return turns
 
 
-def text_of(completion: Any) -> str:
-    """Return the text of a completion: a string, or the text of the last assistant turn of a list
-    of messages. Raises DataError where there is none."""
+def parted(completion: Any) -> tuple[Any, str]:
+    """Return (the turns before the response, its text) of a completion: a string, which has None,
+    or a list of messages whose last assistant turn is the response. Raises DataError where there is
+    none."""
     if isinstance(completion, str):
-        return completion
+        return None, completion
     turns: list[Any] = []
     if isinstance(completion, Sequence):
         turns = [turn for turn in completion if isinstance(turn, Mapping)]
-    for turn in reversed(turns):
-        if turn.get("role", "assistant") == "assistant":
-            return _content(turn.get("content"))
+    for place in range(len(turns) - 1, -1, -1):
+        if turns[place].get("role", "assistant") == "assistant":
+            before = [{"role": "assistant", **turn} for turn in turns[:place]]
+            return turns_of(before), _content(turns[place].get("content"))
     raise DataError(
         f"a completion is {completion!r:.80}; need a string, or a list of messages with an"
         " assistant turn"

@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rmrl.adapters.rows import text_of, turns_of
+from rmrl.adapters.rows import parted, turns_of
 from rmrl.adapters.shared import Config, SharedRewards, settings_of, shared_rewards
 from rmrl.data.trainer_rows import row_of
 from rmrl.errors import ConfigError, DataError
@@ -140,7 +140,8 @@ def rows_of(
     for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
         tokens = None if completion_ids is None else len(completion_ids[i])
         own = {name: lists[name][i] for name in further}
-        rows.append(row_of(turns_of(prompt), text_of(completion), own, tokens=tokens))
+        before, response = parted(completion)
+        rows.append(row_of(turns_of(prompt), response, own, tokens=tokens, before=before))
     return rows
 
 

@@ -25,7 +25,7 @@ from importlib import import_module
 from typing import Any
 
 from rmrl.adapters.gathered import Gathered, Scored, gathered_rewards, number_of
-from rmrl.adapters.rows import text_of, turns_of
+from rmrl.adapters.rows import parted, turns_of
 from rmrl.adapters.shared import Config, config_from_environment, shared_rewards
 from rmrl.data.trainer_rows import row_of
 from rmrl.errors import ConfigError, DataError, RewardError
@@ -121,7 +121,8 @@ def state_row(state: Mapping[str, Any]) -> dict[str, Any]:
         columns["extra_info"] = dict(info)
     for name in ("prompt", "completion", "info"):
         columns.pop(name, None)
-    return row_of(turns_of(state["prompt"]), text_of(state.get("completion")), columns)
+    before, response = parted(state.get("completion"))
+    return row_of(turns_of(state["prompt"]), response, columns, before=before)
 
 
 def _group_scores(groups: Gathered, states: Sequence[Any]) -> list[Scored]:

@@ -3,7 +3,8 @@ adapters and wires, so that a rule sees the same in both."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 REFERENCES = ("ground_truth", "answer", "solution")
@@ -11,15 +12,28 @@ REFERENCES = ("ground_truth", "answer", "solution")
 
 
 def row_of(
-    prompt: Any, response: str, columns: Mapping[str, Any], *, tokens: int | None = None
+    prompt: Any,
+    response: str,
+    columns: Mapping[str, Any],
+    *,
+    tokens: int | None = None,
+    before: Sequence[Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Return a row with one response.
+
+    `before`: turns of the completion before the response; None: it is no conversation. They become
+    part of the row's prompt, where a transcript finds them, and the group stays that of the prompt.
 
     `columns`: data_source, rm_prompt, rm_prompt_<name> and extra_info keep their meaning; the first
     of REFERENCES that is there is the reference; all columns are entries of extra_info, where rules
     find them; an entry that extra_info has itself stays. `tokens`: length of the response.
     """
     row: dict[str, Any] = {"prompt": prompt, "response": response}
+    if before is not None:
+        row["prompt_id"] = json.dumps(prompt, sort_keys=True, default=str)
+    if before:
+        first = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        row["prompt"] = [*first, *before]
     extra: dict[str, Any] = {}
     own: Mapping[str, Any] = {}
     for name, value in columns.items():

@@ -12,7 +12,9 @@ import pytest
 import yaml
 
 from rmrl.adapters.shared import shared_rewards
-from rmrl.adapters.trl import check_processes, reward_funcs
+from rmrl.adapters.trl import check_processes, reward_funcs, rows_of
+from rmrl.data.groups import group_of
+from rmrl.data.schema import as_messages
 from rmrl.errors import ConfigError, DataError, MissingVerdictsError
 from tests.rewards.parts import checkpoint
 
@@ -92,6 +94,29 @@ def test_conversations_are_prompts_and_completions(config: Make) -> None:
     ]
     call = {**CALL, "prompts": prompts, "completions": completions}
     assert func(**call) == [1.0, 0.0, 1.0, None]
+
+
+def test_a_transcript_has_the_turns_before_the_response():
+    call = {"name": "add", "arguments": {}}
+    completion = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "name": "add", "content": "4"},
+        {"role": "assistant", "content": "so: 4"},
+    ]
+    (row,) = rows_of(["2 + 2?"], [completion], None, {})
+    assert row["response"] == "so: 4"
+    assert row["prompt"] == [
+        {"role": "user", "content": "2 + 2?"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "4", "name": "add"},
+    ]
+    (alone,) = rows_of(["2 + 2?"], [completion[-1:]], None, {})
+    assert alone["prompt"] == "2 + 2?"
+    # both are responses to one prompt
+    keys = [group_of(each, as_messages(each["prompt"], "prompt"), ()) for each in (row, alone)]
+    assert keys[0] == keys[1]
+    (other,) = rows_of(["3 + 4?"], [completion], None, {})
+    assert group_of(other, as_messages(other["prompt"], "prompt"), ()) != keys[0]
 
 
 def test_turns_of_a_prompt_that_only_call_tools_have_no_text(config: Make) -> None:

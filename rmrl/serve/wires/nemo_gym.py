@@ -125,10 +125,7 @@ async def answer(body: VerifyBody, service: Service) -> dict[str, Any]:
     prompt: Any = body.responses_create_params.input
     if isinstance(prompt, list):
         prompt = turns_of(prompt)
-    if before:
-        first = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        prompt = [*first, *before]
-    row = row_of(service, prompt, response, ground_truth=reference, columns=further)
+    row = row_of(service, prompt, response, ground_truth=reference, columns=further, before=before)
     (scored,) = await scored_rows(service, [row], places=_PLACES)
     components: dict[str, float] = {}
     for name in service.names:

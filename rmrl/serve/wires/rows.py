@@ -29,16 +29,18 @@ def row_of(
     *,
     ground_truth: Any = None,
     columns: Mapping[str, Any] | None = None,
+    before: Sequence[Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Return a row under the names that the configuration gives its columns. `columns`: further
-    ones, which give way to these; rules find them in extra_info too, as in the adapters."""
+    ones, which give way to these; rules find them in extra_info too, as in the adapters.
+    `before`: turns of the completion before the response, as there."""
     data = service.checked.scoring.config.data
     further = dict(columns or {})
     if ground_truth is not None:
         further[GROUND_TRUTH] = ground_truth
-    row = {**further, **trainer_row(prompt, response, further)}
+    row = {**further, **trainer_row(prompt, response, further, before=before)}
     row.pop("responses", None)  # the column of several responses
-    row[data.prompt_key] = prompt
+    row[data.prompt_key] = row["prompt"]
     row[data.response_key] = response
     return row
 

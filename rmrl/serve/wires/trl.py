@@ -83,14 +83,11 @@ async def answer(body: BatchBody, service: Service) -> dict[str, Any]:
     del columns["completions"]
     rows: list[dict[str, Any]] = []
     for number, completion in enumerate(body.completions):
-        prompt: Any = body.prompts[number]
-        response: Any = completion
+        before, response = (None, completion)
         if isinstance(completion, list):
             before, response = parted(completion)
-            turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-            prompt = [*turns, *before] if before else prompt
         further = {name: values[number] for name, values in columns.items()}
-        rows.append(row_of(service, prompt, response, columns=further))
+        rows.append(row_of(service, body.prompts[number], response, columns=further, before=before))
     scored = await scored_rows(service, rows, places=_PLACES)
     scores: dict[str, list[float | None]] = {}
     statuses: dict[str, list[str]] = {}
