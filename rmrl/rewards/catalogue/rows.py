@@ -9,6 +9,11 @@ from rmrl.rewards.judging.asking import conversation_text
 from rmrl.rewards.judging.parser import Parser
 from rmrl.types import Messages
 
+_BEFORE = r"(?<!\b(?:or|not)[^\w\n]{0,9})"
+"""In front of a verdict: one that is named as an alternative, or denied, is none."""
+_END = r"""[\s.!*_#`'"$\\)\]}]*\Z"""
+"""Behind a verdict: white space, punctuation and marks of Markdown and LaTeX, up to the end."""
+
 
 def prompt_file(family: str) -> str:
     """The family's prompt word for word: its text file without the newline that ends the file.
@@ -44,16 +49,18 @@ def verdicts(
     pattern: str,
     values: Mapping[str, float],
 ) -> list[float | None]:
-    """For each text the value of the last match of `pattern`, whose group `score` is looked up in
-    `values` regardless of case; None without a match, or with one that has no value.
+    """For each text the value of the match of `pattern` that ends it, whose group `score` is looked
+    up in `values` regardless of case and white space; None without such a match, or with one that
+    has no value. A verdict that more words follow is none: they may take it back, and a text that
+    the token limit broke off may have quoted one on its way to its own.
 
     `responses`: what was judged; a copy of it counts less than the judge's own words.
     """
-    parser = Parser(pattern, "score")
+    parser = Parser(f"{_BEFORE}(?:{pattern}){_END}", "score")
     known = {key.lower(): value for key, value in values.items()}
     scores: list[float | None] = []
     for text, response in zip(texts, responses, strict=True):
         judged = response if isinstance(response, str) else "\n".join(response)
         verdict = parser.read(text, response=judged).verdict
-        scores.append(None if verdict is None else known.get(verdict.strip().lower()))
+        scores.append(None if verdict is None else known.get("".join(verdict.lower().split())))
     return scores

@@ -134,4 +134,7 @@ def _type_problem(value: Any, annotation: Any) -> str:
     if type(value) in plain or (float in plain and type(value) is int):
         return ""
     choices = [names.get(each, "null") for each in plain]
-    return f"give {' or '.join(choices)}"
+    needed = f"give {' or '.join(choices)}"
+    if isinstance(value, bool) and str in plain:
+        needed += "; YAML reads yes, no, on, off, true and false as True or False: quote a name"
+    return needed

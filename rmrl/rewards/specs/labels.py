@@ -94,6 +94,12 @@ def entry_problems(label: Label | None, weights: Any, activation: str, *, where:
             f"{where}.label_weights={weights!r}: give labels with their weights, e.g."
             f" {where}.label_weights={{helpfulness: 1, verbosity: -0.2}}"
         ]
+    for name in [label, *weights]:
+        if isinstance(name, bool):
+            problems.append(
+                f"{where}: a label reads {name}, as YAML makes of yes, no, on, off, true and false:"
+                f" quote it, e.g. {where}.label_weights={{'{'yes' if name else 'no'}': 1}}"
+            )
     for name, weight in weights.items():
         if not is_number(weight):
             problems.append(f"{where}.label_weights.{name}={weight!r}: give a finite number")
@@ -109,8 +115,8 @@ def reading_of(
     """How the head is read; None: as a plain scalar, whose raw logit is the score. A head with
     several labels of which none is named gives a reading without weights.
 
-    Raises ConfigError for a label that the head does not have, a name that it has twice, and a
-    softmax over one label.
+    Raises ConfigError for a label that the head does not have, a name that it has twice, a label
+    with two weights, and a softmax over one label.
     """
     if len(head.names) == 1 and label is None and not weights and activation == "auto":
         return None
@@ -125,8 +131,14 @@ def reading_of(
     chosen: dict[str, float] = {}
     if label is not None:
         chosen[_name_of(label, head)] = 1.0
-    for name, weight in weights.items():
-        chosen[_name_of(name, head)] = float(weight)
+    for given, weight in weights.items():
+        name = _name_of(given, head)
+        if name in chosen:
+            raise ConfigError(
+                f"label_weights has the label '{name}' twice, by its name and by its index"
+                f" {head.names.index(name)}: give it once"
+            )
+        chosen[name] = float(weight)
     if len(head.names) == 1 and not chosen:
         chosen[head.names[0]] = 1.0
     applied: Activation = head.activation
@@ -140,6 +152,8 @@ def _name_of(label: Label, head: LabelHead) -> str:
     """The name of a label that is given by its name or, as a number, by its index."""
     if isinstance(label, str) and label in head.names:
         return label
+    if isinstance(label, bool):
+        raise ConfigError(f"label {label}: neither a name nor an index; quote it, e.g. 'yes'")
     if isinstance(label, int) and 0 <= label < len(head.names):
         return head.names[label]
     if isinstance(label, int):

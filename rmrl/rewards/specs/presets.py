@@ -12,12 +12,21 @@ from rmrl.rewards.rules.dropin import DropIn, load_dropin
 
 
 def name_presets(config: RewardConfig) -> None:
-    """Replace each `preset:NAME` of reward.models and reward.by_source by NAME, in place, and name
-    the preset in `reward.specs.NAME`: the reward is called NAME from here on.
+    """Replace each `preset:NAME` of reward.models, reward.by_source and the members of ensembles
+    (`of`) by NAME, in place, and name the preset in `reward.specs.NAME`: the reward is called NAME
+    from here on.
 
-    Raises ConfigError where reward.models has NAME as well: it would be named twice.
+    Raises ConfigError where reward.models has NAME as well, since it would be named twice, and for
+    a section of reward.specs with the prefix.
     """
     specs = dict(config.specs)
+    for name in specs:
+        if name.startswith(PREFIX):
+            short = name.removeprefix(PREFIX)
+            raise ConfigError(
+                f"reward.specs has the section '{name}': '{PREFIX}' stands in reward.models alone;"
+                f" write reward.specs.{short}"
+            )
 
     def named(models: Any) -> Any:
         if not isinstance(models, list | tuple):
@@ -46,6 +55,10 @@ def name_presets(config: RewardConfig) -> None:
         tables[source] = entry
         if isinstance(entry, Mapping) and "models" in entry:
             tables[source] = {**entry, "models": named(entry["models"])}
+    for name, section in list(specs.items()):
+        if isinstance(section, Mapping) and "of" in section:
+            members = named(section["of"])
+            specs[name] = {**section, "of": members}
     config.by_source = tables
     config.specs = specs
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 from transformers import AutoModelForSequenceClassification
 
 from rmrl.config.schema import RewardConfig
@@ -121,6 +123,30 @@ def test_a_judge_on_a_server_needs_no_checkpoint(tmp_path: Path) -> None:
 def test_a_preset_beside_a_reward_of_its_name_is_refused() -> None:
     with pytest.raises(ConfigError, match="which is the preset's own name"):
         resolved("preset:xverify-1b", "xverify-1b", weights=[1.0, 2.0])
+
+
+def test_presets_are_members_of_an_ensemble(place: Path) -> None:
+    both = ["preset:xverify-1b", "preset:general-verifier"]
+    found = resolved("pair", specs={"pair": {"kind": "ensemble", "of": both}})
+    assert found.problems == []
+    assert [(spec.name, spec.preset, spec.part_of) for spec in found.specs] == [
+        ("pair", "", ""),
+        ("xverify-1b", "xverify-1b", "pair"),
+        ("general-verifier", "general-verifier", "pair"),
+    ]
+    assert found.specs[0].options.of == ["xverify-1b", "general-verifier"]
+
+
+def test_a_section_with_the_prefix_is_told_to_drop_it() -> None:
+    sections = {"preset:xverify-1b": {"sampling": {"max_tokens": 8}}}
+    with pytest.raises(ConfigError, match=r"write reward\.specs\.xverify-1b"):
+        resolved("preset:xverify-1b", specs=sections)
+
+
+def test_a_label_that_yaml_makes_a_truth_value_is_refused(place: Path) -> None:
+    for entries in ("label: yes", "label_weights: {yes: 1}"):
+        sections = {"mine": {"preset": SKYWORK, **yaml.safe_load(entries)}}
+        assert re.search("YAML .* yes, no, on, off.*: quote", problem("mine", specs=sections))
 
 
 def test_an_unknown_preset_names_the_nearest() -> None:
@@ -245,6 +271,18 @@ async def test_a_verifier_through_the_scorer(place: Path, tokenizer: Any) -> Non
     (result, _) = await judged(name, said, tokenizer, truth=None)
     assert (result.value, result.status) == (None, "user_error")
     assert "no reference answer" in result.detail
+
+
+async def test_an_answer_that_the_limit_broke_off_has_a_verdict_only_where_it_ends_with_one(
+    place: Path, tokenizer: Any
+) -> None:
+    name = "prometheus-2-7b"
+    aside = "The response would deserve a score of 5"
+    cut = facts(await judged(name, aside, tokenizer, cut=True))
+    assert cut == [(None, "judge_truncated")] * 2
+    assert facts(await judged(name, aside, tokenizer)) == [(None, "unparseable")] * 2
+    whole = facts(await judged(name, f"{aside}. [RESULT] 4", tokenizer, cut=True))
+    assert whole == [(0.75, "ok")] * 2  # (4 - 1) / 4
 
 
 async def test_a_judge_of_pairs_through_the_scorer(place: Path, tokenizer: Any) -> None:

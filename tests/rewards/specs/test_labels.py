@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+import yaml
 
 from rmrl.errors import ConfigError
 from rmrl.inference.scoring_base import LabelOutput
@@ -86,6 +87,28 @@ def test_an_unknown_label_is_told_with_the_known_ones(label: Any, words: str) ->
     for entries in ({"label": label, "weights": {}}, {"label": None, "weights": {label: 1.0}}):
         with pytest.raises(ConfigError, match=words):
             reading_of(FIVE, **entries, activation="auto")
+
+
+@pytest.mark.parametrize(
+    ("entries", "seen"),
+    [("label_weights: {yes: 1, no: -1}", ["True", "False"]), ("label: yes", ["True"])],
+)
+def test_labels_that_yaml_makes_truth_values_are_refused(entries: str, seen: list[str]) -> None:
+    """Taken as the indices 1 and 0 of (yes, no), they would flip the score's sign."""
+    typed = yaml.safe_load(entries)
+    weights = typed.get("label_weights", {})
+    problems = entry_problems(typed.get("label"), weights, "auto", where="x")
+    for problem, word in zip(problems, seen, strict=True):
+        assert f"a label reads {word}, as YAML makes of yes, no" in problem
+        assert "quote it, e.g. x.label_weights={'" in problem
+    for label in (True, False):
+        with pytest.raises(ConfigError, match="quote it"):
+            reading_of(LabelHead(("yes", "no")), label, {}, activation="auto")
+
+
+def test_a_label_named_twice_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the label 'yes' twice, by its name and by its index 0"):
+        reading_of(LabelHead(("yes", "no")), None, {0: 1, "yes": 2}, activation="auto")
 
 
 def test_two_labels_of_one_name_are_refused() -> None:

@@ -11,7 +11,8 @@ CARD = Card(
     models={"armorm-llama3-8b": "RLHFlow/ArmoRM-Llama3-8B-v0.1"},
     licence=Licence("Llama 3 Community License", LLAMA),
     reads=(
-        "the conversation through its chat template; the score is the gated sum of its attributes,"
+        "the last user turn, or the row's rm_prompt where it has one, and the response through its"
+        " chat template; the score is the gated sum of its attributes,"
         " which themselves are not shown. On transformers alone, a row at a time, since its code"
         " finds the last token by the pad token; vLLM does not have its class"
     ),

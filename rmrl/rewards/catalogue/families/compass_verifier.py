@@ -55,11 +55,15 @@ def rm_preprocess(
 
 
 def rm_postprocess(results: Sequence[str], responses: Sequence[str]) -> list[float | None]:
-    """1 for A, 0 for B and C, also in a box or by its word; None without a judgement."""
-    pattern = (
-        r"boxed\{(?P<score>[ABC])\}"
-        r"|^\W*(?P<score>[ABC]|CORRECT|INCORRECT|INVALID)\W*$"
-        r"|(?m:^Final Judgment:\W*(?P<score>[ABC])\b)"
-    )
-    values = {"A": 1.0, "CORRECT": 1.0, "B": 0.0, "INCORRECT": 0.0, "C": 0.0, "INVALID": 0.0}
-    return verdicts(results, responses, pattern, values)
+    """1 for A, 0 for B and C, with or without its word; None without a judgement that is the whole
+    answer, or a box or 'Final Judgment: ' at the end of it."""
+    values: dict[str, float] = {}
+    forms: list[str] = []
+    for letter, word in (("A", "CORRECT"), ("B", "INCORRECT"), ("C", "INVALID")):
+        values[letter] = values[word] = float(letter == "A")
+        after = rf"(?:\W{{0,9}}(?i:{word})\b)?"
+        alone = rf"(?:(?P<score>{letter})\b{after}|(?P<score>(?i:{word}))\b)"
+        forms.append(rf"boxed\{{\s*(?P<score>{letter})\s*\}}{after}")
+        forms.append(rf"\A\W*{alone}")
+        forms.append(rf"(?m:^)\W{{0,9}}(?i:Final Judge?ment)\W*{alone}")
+    return verdicts(results, responses, "|".join(forms), values)

@@ -23,8 +23,8 @@ CARD = Card(
         )
     },
     reads=(
-        "the conversation and two responses in both orders; of the scores in its last box the"
-        " higher one wins, equal ones tie"
+        "the last user turn, or the row's rm_prompt where it has one, and two responses in both"
+        " orders; of the scores in the box that ends its answer the higher one wins, equal ones tie"
     ),
     paper="https://arxiv.org/abs/2504.02495",
     source="appendix of the paper: the prompt of DeepSeek-GRM (default), read in a transcript",
@@ -65,12 +65,12 @@ def rm_postprocess(
     results: Sequence[str], responses: Sequence[tuple[str, str]]
 ) -> list[float | None]:
     """The first response's share of the point: 1, 0.5 where both scores are equal, 0; None without
-    two scores from 1 to 10."""
-    pattern = r"\\boxed\{(?P<score>\d+,\d+)\}"
+    two scores from 1 to 10 in a box at the end."""
+    pair = r"(?P<score>\d+\s*,\s*\d+)"
+    pattern = rf"\\boxed\{{\s*(?:{pair}|\[\s*{pair}\s*\])\s*\}}"
     values: dict[str, float] = {}
     for first in _SCORES:
         for second in _SCORES:
             share = 0.5 if first == second else float(int(first) > int(second))
             values[f"{first},{second}"] = share
-    compact = [text.replace(", ", ",").replace("{ ", "{").replace(" }", "}") for text in results]
-    return verdicts(compact, responses, pattern, values)
+    return verdicts(results, responses, pattern, values)

@@ -53,6 +53,6 @@ def rm_preprocess(
 
 
 def rm_postprocess(results: Sequence[str], responses: Sequence[str]) -> list[float | None]:
-    """1 for Yes, 0 for No, None without a decision."""
+    """1 for Yes, 0 for No, None without a decision at the end."""
     pattern = r"Final Decision:\s*\**\s*(?P<score>Yes|No)\b"
     return verdicts(results, responses, pattern, {"Yes": 1.0, "No": 0.0})

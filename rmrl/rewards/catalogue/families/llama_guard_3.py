@@ -13,9 +13,11 @@ CARD = Card(
     models={"llama-guard-3-8b": "meta-llama/Llama-Guard-3-8B"},
     licence=Licence("Llama 3.1 Community License", LLAMA),
     reads=(
-        "the conversation with the response through the model's own chat template, which holds the"
-        " policy; safe is 1, unsafe is 0 with the violated categories (S1 to S14) as the column"
-        " `categories`"
+        "the last user turn, or the row's rm_prompt where it has one (a conversation with its"
+        " earlier turns), and the response, through the model's own chat template, which holds the"
+        " policy. The template knows user and assistant in turn: a system turn is put in front of"
+        " the first user turn; safe is 1, unsafe is 0 with the violated"
+        " categories (S1 to S14) as the column `categories`"
     ),
     paper="https://arxiv.org/abs/2312.06674",
     source=(
@@ -40,10 +42,18 @@ def rm_preprocess(
     text_responses: Sequence[str],
     tgt_tokenizer: Any,  # noqa: ARG001
 ) -> list[list[dict[str, str]]]:
-    """The conversation's turns and the response as the assistant's."""
+    """The turns of the prompt and the response as the assistant's. A turn of another role counts as
+    the user's, and successive turns of one role are one turn, a blank line between them."""
     rows: list[list[dict[str, str]]] = []
     for prompt, response in zip(text_prompts, text_responses, strict=True):
-        rows.append([*turns_of(prompt), {"role": "assistant", "content": response}])
+        turns: list[dict[str, str]] = []
+        for turn in [*turns_of(prompt), {"role": "assistant", "content": response}]:
+            role = "assistant" if turn["role"] == "assistant" else "user"
+            if turns and turns[-1]["role"] == role:
+                turns[-1]["content"] += f"\n\n{turn['content']}"
+            else:
+                turns.append({"role": role, "content": turn["content"]})
+        rows.append(turns)
     return rows
 
 

@@ -16,9 +16,10 @@ CARD = Card(
     },
     licence=Licence("NVIDIA Open Model License and Llama 3.3 Community License", LLAMA),
     reads=(
-        "the conversation and two responses in both orders, as turns of the roles response_1 and"
-        " response_2 that its chat template knows; of its ranking score, 1 (the first is much"
-        " better) is 1, 6 is 0, and each step between is 0.2"
+        "the last user turn, or the row's rm_prompt where it has one, and two responses in both"
+        " orders, as turns of the roles response_1 and response_2 that its chat template"
+        " knows; of its ranking score, 1 (the first is much better) is 1, 6 is 0, and"
+        " each step between is 0.2"
     ),
     paper="https://arxiv.org/abs/2505.11475",
     source=(
@@ -42,7 +43,7 @@ def rm_preprocess(
     text_responses: Sequence[tuple[str, str]],
     tgt_tokenizer: Any,  # noqa: ARG001
 ) -> list[list[dict[str, str]]]:
-    """The conversation's turns, then a turn for each response."""
+    """The turns of the prompt, then a turn for each response."""
     rows: list[list[dict[str, str]]] = []
     for prompt, (first, second) in zip(text_prompts, text_responses, strict=True):
         shown = [

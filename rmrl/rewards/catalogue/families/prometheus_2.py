@@ -86,10 +86,17 @@ def rm_preprocess(
 
 
 def rm_postprocess(results: Sequence[str], responses: Sequence[str]) -> list[float | None]:
-    """(score - 1) / 4, None without a whole score from 1 to 5."""
+    """(score - 1) / 4, None without a whole score from 1 to 5 at the end.
+
+    Without the mark [RESULT] the score begins a sentence, or stands in brackets: 'it would deserve
+    a score of 5' is no verdict.
+    """
     pattern = (
-        r"(?i)(?:\[RESULT\]|\[SCORE\]|Result:?|score(?: of|:)?)[\s(\[]*"
-        r"(?:(?:score of|score:|result:)\s*)?(?P<score>[1-5])(?![\d.]*\d)"
+        r"(?i:(?:\[(?:RESULT|SCORE)\]"
+        r"|(?=the|my|final|overall|total|result|score)"
+        r"(?<!\[(?:RESULT|SCORE)\](?s:.*))(?<=(?:^|[.!?\n(\[])[\s*#]*)"
+        r"(?:(?:the|my|final|overall|total)\s+){0,3}(?:result|score(?:\s+of)?))[\s:*(\[]*"
+        r"(?:(?:score of|score:|result:)\s*)?(?P<score>[1-5])(?:\s*(?:/|out\s+of)\s*5)?)"
     )
     values = {str(score): (score - 1) / 4 for score in range(1, 6)}
     return verdicts(results, responses, pattern, values)

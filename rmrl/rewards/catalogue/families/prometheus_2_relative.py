@@ -77,6 +77,6 @@ def rm_preprocess(
 def rm_postprocess(
     results: Sequence[str], responses: Sequence[tuple[str, str]]
 ) -> list[float | None]:
-    """The first response's share of the point, None without a result."""
-    pattern = r"(?i)\[(?:RESULT\]|RESULT:)\s*(?:Response\s+)?(?P<score>[AB])\b"
+    """The first response's share of the point, None without a result at the end."""
+    pattern = r"(?i:\[RESULT(?:\]|:)[\s:*(]*(?:Response\s+)?(?P<score>[AB])\b)"
     return verdicts(results, responses, pattern, {"A": 1.0, "B": 0.0})

@@ -29,8 +29,8 @@ CARD = Card(
         "skywork-reward-v2-llama-3.1-8b-40m": _LLAMA_31,
     },
     reads=(
-        "the conversation through the tokenizer's own chat template; the score is the raw logit of"
-        " one label, on no fixed scale"
+        "the last user turn, or the row's rm_prompt where it has one, and the response through the"
+        " tokenizer's own chat template; the score is the raw logit of one label, on no fixed scale"
     ),
     paper="https://arxiv.org/abs/2507.01352",
     source="https://huggingface.co/Skywork/Skywork-Reward-V2-Qwen3-8B",
