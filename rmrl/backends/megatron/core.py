@@ -6,10 +6,27 @@ Every other file of the package takes names of megatron-core from here.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import logging
+import sys
 import warnings
 
 from rmrl.backends.megatron import cpu
+from rmrl.errors import first_line
+
+transformer_engine_error = ""
+"""Error of an installed TransformerEngine's import with which that of megatron-core would end: it
+does without the library after an ImportError alone, and kernels that do not fit torch are an
+OSError."""
+if importlib.util.find_spec("transformer_engine") is not None:
+    try:
+        importlib.import_module("transformer_engine.pytorch")
+    except ImportError:
+        pass
+    except Exception as _error:  # whatever it is, training can do without
+        transformer_engine_error = f"{type(_error).__name__}: {first_line(_error)}"
+        sys.modules["transformer_engine"] = None  # type: ignore[assignment]  (an ImportError)
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # about libraries that are not installed and not needed
@@ -52,6 +69,7 @@ __all__ = [
     "make_sharded_tensors_for_checkpoint",
     "parallel_state",
     "tensor_parallel",
+    "transformer_engine_error",
 ]
 
 ADVICE_TO_OTHERS = {

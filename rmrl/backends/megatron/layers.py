@@ -23,6 +23,7 @@ from rmrl.backends.megatron.core import (
     TransformerConfig,
     get_gpt_layer_local_spec,
     get_num_layers_to_build,
+    transformer_engine_error,
 )
 from rmrl.backends.megatron.shape import Shape
 from rmrl.errors import ConfigError, first_line
@@ -50,12 +51,13 @@ def fused_parts(settings: TrainSettings) -> FusedParts | None:
     if wanted is False:
         return None
     engine: Any = None
-    reason = failure = ""
-    if importlib.util.find_spec("transformer_engine") is None:
+    reason = ""
+    failure = transformer_engine_error if settings.device == "cuda" else ""
+    if not transformer_engine_error and importlib.util.find_spec("transformer_engine") is None:
         reason = "it is not installed: pip install transformer_engine[pytorch]"
     elif settings.device != "cuda":
         reason = "it has kernels for NVIDIA GPUs only, and this run trains on the CPU"
-    else:
+    elif not failure:
         try:
             engine = importlib.import_module("megatron.core.extensions.transformer_engine")
             if not engine.HAVE_TE:  # megatron-core has met an error that it does not show

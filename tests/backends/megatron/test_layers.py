@@ -7,6 +7,9 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +154,35 @@ def test_an_install_that_cannot_be_imported_is_a_warning_and_the_plain_layers(
     wanted = make_settings(tmp_path, transformer_engine=True)
     with pytest.raises(ConfigError, match="transformer_engine=True: it is installed and cannot"):
         fused_parts(dataclasses.replace(wanted, device="cuda"))
+
+
+def test_a_kernel_library_that_does_not_load_does_not_end_the_import_of_megatron_core(
+    tmp_path: Path,
+) -> None:
+    """megatron-core's own import ends with any error of TransformerEngine but an ImportError."""
+    package = tmp_path / "path" / "transformer_engine"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise OSError('undefined symbol: abc')\n")
+    code = (
+        "import dataclasses, pathlib\n"
+        "from rmrl.backends.megatron.layers import fused_parts\n"
+        "from tests.backends.megatron.tiny import make_settings\n"
+        f"plain = make_settings(pathlib.Path({str(tmp_path)!r}))\n"
+        "print(fused_parts(plain), fused_parts(dataclasses.replace(plain, device='cuda')))\n"
+    )
+    root = str(Path(__file__).resolve().parents[3])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([root, str(package.parent)])},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["None", "None"]
+    # on CUDA alone, and once
+    assert done.stderr.count("cannot be used (OSError: undefined symbol: abc)") == 1
 
 
 def test_the_fused_activation_has_the_gradients_of_the_plain_one(tmp_path: Path) -> None:
