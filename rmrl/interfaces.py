@@ -57,7 +57,8 @@ class RolloutEngine(Protocol):
 
     async def load_weights(self, path: str, *, version: int) -> None: ...
 
-    # Where its class states `answers`: answer(requests), as `generate` of a RewardEngine.
+    # Where its class states `answers`: answer(requests), as `generate` of a RewardEngine, and
+    # progress(), as that of a RewardEngine: the deadline of `answer` counts from the last one.
 
     async def sleep(self, level: int = 1) -> None: ...
 

@@ -33,6 +33,9 @@ class Estimator:
     fn: EstimatorFunction
     group: bool = False
     """Compares the responses to one prompt: with a single one every advantage is 0."""
+    group_beside_tokens: bool = False
+    """Compares the rewards of the responses to one prompt, beside rewards of tokens that need no
+    other response: with a single one only these train."""
     values: bool | None = False
     """Reads `values_BT`, which a critic gives. None: not known, so that the critic is trained where
     critic.enable=True and its absence is no problem."""

@@ -116,7 +116,9 @@ class AsyncProcess:
     """Runs one object's coroutines and async generators side by side, on one event loop."""
 
     def __init__(self) -> None:
+        self._object: Any = None
         self._calls: dict[int, tuple[str, Any]] = {}
+        self._before = 0
 
     async def make(self, factory: str, settings: Mapping[str, Any]) -> ProcessIdentity:
         """Build the object."""
@@ -160,8 +162,9 @@ class AsyncProcess:
 
     @ray.method(concurrency_group=CONTROL)
     async def progress(self) -> int:
-        """Return 0: calls run side by side, and streams have a deadline for each part."""
-        return 0
+        """Return how far the object has come since it had no call under way; 0 where it does not
+        count. Calls run side by side, so that this is progress of all of them."""
+        return progress_of(self._object) - self._before
 
     @ray.method(concurrency_group=CONTROL)
     async def stacks(self) -> ProcessStacks:
@@ -176,6 +179,8 @@ class AsyncProcess:
     @contextmanager
     def _listed(self, method: str, call: Any) -> Iterator[None]:
         """List the call while it waits, for `stacks`: its frames are on no thread then."""
+        if not self._calls:
+            self._before = progress_of(self._object)
         self._calls[id(call)] = (method, call)
         try:
             yield

@@ -9,7 +9,7 @@ from rmrl.algorithms import Advantages, Estimator, estimator_named
 from rmrl.config.schema import Config, CriticConfig
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
-from rmrl.rewards.combine.steps import rates_tokens
+from rmrl.rewards.combine.steps import rates_tokens, to_tokens
 from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms.chain import compared
@@ -99,11 +99,24 @@ def _estimator_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str
             f"actor_rollout_ref.rollout.n={n} with {setting}: {effect}; use n >= 2 or"
             " adv_estimator=reinforce_plus_plus"
         )
+    weighted: list[RewardSpec] = []
+    for spec in specs:
+        scheduled = spec.name in config.reward.weight_schedules
+        if spec.weight != 0 or spec.sources is not None or scheduled or spec.part_of:
+            weighted.append(spec)
+    if n < 2 and estimator.group_beside_tokens:
+        for spec in weighted:
+            if not spec.part_of and not to_tokens(spec):
+                yield (
+                    f"actor_rollout_ref.rollout.n={n} with algorithm.adv_estimator={name}: reward"
+                    f" '{spec.name}' would have no effect, as {name} compares its scores of the"
+                    " responses to one prompt; use n >= 2, or give it weight 0 to watch it alone"
+                )
     yield from estimator.problems(config.algorithm)
     yield from _critic_problems(config, estimator)
     if not estimator.token_rewards:
         sources: list[str] = []
-        for spec in specs:
+        for spec in weighted:
             if kind_facts(spec.kind).scores_steps:
                 sources.append(f"the step scores of reward '{spec.name}'")
             if rates_tokens(spec):

@@ -132,7 +132,8 @@ class RolloutPool:
     ) -> list[list[TextOutput]]:
         """Return the texts of a reward's requests, `sampling.n` for each, from the weights of the
         moment; the requests are dealt to the engines in turn. A lost engine is started again and
-        asked once more, as in `generate`."""
+        asked once more, as in `generate`. `timeout_s` counts from the last progress of an engine,
+        be it with these requests or with others that it works on: StallError."""
         texts: dict[int, list[TextOutput]] = {}
 
         async def ask(number: int, share: list[int]) -> None:

@@ -92,8 +92,8 @@ def contrast(rollouts: Rollouts, rewards: RewardBatch, metric: str | None) -> np
     """Return bool [B]: the response's group differs in `metric`.
 
     A component's name; null or "reward": the whole reward; "score": the weighted sum of the scores
-    before their transforms; "acc": the `acc` that a reward returned beside its score, else the same
-    as "score".
+    before their transforms, without teachers, whose verdicts are in no reward; "acc": the `acc`
+    that a reward returned beside its score, else the same as "score".
 
     The whole reward is the combined one plus the scores of the response's steps. A response that
     cannot train (no reward, no token, no verdict of the component) is in no statistic and is never
@@ -121,6 +121,9 @@ def _values(rewards: RewardBatch, metric: str | None) -> np.ndarray:
         )
     # The weighted sum of the scores, or what a reward returned beside its score.
     scores_BC = np.nan_to_num(rewards.scores.values_BC)
+    for row, teachers in enumerate(rewards.teachers):
+        for teacher in teachers:
+            scores_BC[row, rewards.scores.names.index(teacher.name)] = 0.0
     values_B = (scores_BC * np.nan_to_num(rewards.weights_C)).sum(axis=1)
     if metric == "acc":
         for column in rewards.scores.results:

@@ -105,6 +105,22 @@ class StuckEngine:
         time.sleep(60)
 
 
+class StepsBeside:
+    """Counts how far it is; its calls run side by side."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def work(self, items: int, seconds: float) -> int:
+        for _ in range(items):
+            await asyncio.sleep(seconds)
+            self.count += 1
+        return items
+
+    def progress(self) -> int:
+        return self.count
+
+
 class Steps:
     """Counts how far it is."""
 

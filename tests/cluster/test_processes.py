@@ -151,6 +151,22 @@ async def test_a_stalled_engine_shows_its_threads_and_tasks() -> None:
     await process.kill()
 
 
+async def test_calls_side_by_side_may_take_long_as_long_as_they_advance() -> None:
+    process = await RayHost(asynchronous=True).spawn(f"{PARTS}:StepsBeside", {}, name="engine")
+    # 12 items of 0.5 s are 6 s; the call beside them waits for its first item longer than 2 s
+    calls = [
+        process.call("work", 12, 0.5, timeout_s=2.0),
+        process.call("work", 1, 5.0, timeout_s=2.0),
+    ]
+    assert await asyncio.gather(*calls) == [12, 1]
+    start = time.monotonic()
+    with pytest.raises(StallError, match=r"engine\.work did not finish within 3 s"):
+        await process.call("work", 1, 60.0, timeout_s=3.0)
+    # the 13 items before are no progress of this call
+    assert time.monotonic() - start < 5.9
+    await process.kill()
+
+
 async def test_kill_ends_the_process_even_in_the_middle_of_a_call() -> None:
     process = await counter()
     pid = await pid_of(process)

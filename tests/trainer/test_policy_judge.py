@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from rmrl.cluster.actors import AsyncProcess
 from rmrl.cluster.devices import cpu_devices
 from rmrl.cluster.fake import FakeProcess
+from rmrl.cluster.patience import with_progress
 from rmrl.config.schema import Config, RewardConfig
-from rmrl.errors import EngineLostError
+from rmrl.errors import EngineLostError, StallError
 from rmrl.inference.scoring_base import POLICY_ENGINE, GenerateRequest
 from rmrl.rewards.kinds.generative import GenerativeReward
 from rmrl.rewards.residency import Residency, plan_engines
@@ -22,6 +24,7 @@ from rmrl.rewards.specs.section import Policy
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.specs.table import reward_table
 from rmrl.trainer.policy_judge import PolicyHost, judge_key, policy_of
+from rmrl.trainer.rollouts import RolloutPool
 from rmrl.trainer.run import Run
 from rmrl.types import Sampling
 from tests.rewards.parts import adapter, checkpoint, engine
@@ -183,16 +186,83 @@ def test_a_rollout_engine_that_is_lost_while_it_judges_is_started_again(tmp_path
 
 async def test_a_loss_that_cannot_be_mended_is_raised() -> None:
     whole = rollout_engine()
-    from rmrl.trainer.rollouts import RolloutPool
-
     pool = RolloutPool([DiesWhenAsked(whole.object, whole.name)], timeout_s=5.0, sleeps=True)  # type: ignore[list-item]
     with pytest.raises(EngineLostError, match=r"answer died"):
         await pool.answer([GenerateRequest((1,), Sampling(max_tokens=1))], timeout_s=5.0)
 
 
-async def test_what_does_not_fit_is_overlong() -> None:
-    from rmrl.trainer.rollouts import RolloutPool
+class Patient(FakeProcess):
+    """Its calls run in the actor of a rollout engine, with the deadline of RayProcess."""
 
+    async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
+        actor = self.actor
+        work = actor.call(method, *args, **kwargs)
+        try:
+            return await with_progress(work, timeout_s=timeout_s, progress=actor.progress)
+        except TimeoutError as error:
+            raise StallError(f"{method} stalled") from error
+
+    @property
+    def actor(self) -> AsyncProcess:
+        if not hasattr(self.object, "actor"):
+            self.object.actor = AsyncProcess()
+            self.object.actor._object = self.object
+        return self.object.actor
+
+
+def patient_pool(**script: Any) -> RolloutPool:
+    whole = rollout_engine(**script)
+    return RolloutPool([Patient(whole.object, whole.name)], timeout_s=5.0, sleeps=True)  # type: ignore[list-item]
+
+
+async def test_judging_may_take_longer_than_the_deadline_of_one_answer() -> None:
+    """20 answers of 0.05 s are 1 s, against a deadline of 0.4 s without any answer."""
+    pool = patient_pool(answer_s=0.05, judge="7")
+    requests = [GenerateRequest((1,), Sampling(max_tokens=1))] * 20
+    for _ in range(2):  # what came before is no progress of the second call
+        answers = await asyncio.wait_for(pool.answer(requests, timeout_s=0.4), 30)
+        assert [texts[0].text for texts in answers] == ["7"] * 20
+
+
+async def test_an_engine_that_hangs_while_it_judges_is_a_stall() -> None:
+    pool = patient_pool(answer_s=0.0, judge="7")
+    requests = [GenerateRequest((1,), Sampling(max_tokens=1))] * 3
+    await pool.answer(requests, timeout_s=0.3)
+    pool.engines[0].object._script["answer_s"] = 60.0  # type: ignore[attr-defined]
+    with pytest.raises(StallError, match="answer stalled"):
+        await asyncio.wait_for(pool.answer(requests, timeout_s=0.5), 30)
+    # one deadline, not two: the three answers before are no progress of this call
+    assert await pool.engines[0].actor.progress() == 0
+
+
+async def test_judging_waits_for_sampling_that_advances() -> None:
+    """The answer comes after 0.05 s x 20 samples, its deadline is 0.4 s."""
+    pool = patient_pool(delay_s=0.05)
+    actor = pool.engines[0].actor
+
+    async def sample() -> None:
+        stream = actor.stream("generate", [[1]], Sampling(max_tokens=1, n=20))
+        async for _ in stream:
+            pass
+        sampled.set()
+
+    sampled = asyncio.Event()
+    sampling = asyncio.create_task(sample())
+    await asyncio.sleep(0.02)
+    engine = pool.engines[0].object  # type: ignore[attr-defined]
+    whole = engine.answer
+
+    async def behind(requests: Any) -> Any:
+        await sampled.wait()
+        return await whole(requests)
+
+    engine.answer = behind
+    requests = [GenerateRequest((1,), Sampling(max_tokens=1))]
+    assert len(await asyncio.wait_for(pool.answer(requests, timeout_s=0.4), 30)) == 1
+    await sampling
+
+
+async def test_what_does_not_fit_is_overlong() -> None:
     pool = RolloutPool([rollout_engine()], timeout_s=5.0, sleeps=True)  # type: ignore[list-item]
     requests = [GenerateRequest((1,) * n, Sampling(max_tokens=1, n=2)) for n in (72, 71)]
     overlong, fits = await pool.answer(requests, timeout_s=5.0)

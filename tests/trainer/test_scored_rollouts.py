@@ -9,7 +9,17 @@ import pytest
 
 from rmrl.errors import ConfigError
 from rmrl.trainer.scored_rollouts import concatenate, contrast
-from rmrl.types import Prompt, Response, RewardBatch, Rollouts, ScoreResult, Scores, Status, Step
+from rmrl.types import (
+    Prompt,
+    Response,
+    RewardBatch,
+    Rollouts,
+    ScoreResult,
+    Scores,
+    Status,
+    Step,
+    TeacherTokens,
+)
 
 NAN = float("nan")
 
@@ -133,3 +143,15 @@ def test_step_scores_are_joined_also_where_a_round_has_none() -> None:
 def test_one_round_is_the_batch() -> None:
     made = sampled_round([0, 1])
     assert concatenate([made]) is made
+
+
+@pytest.mark.parametrize("metric", ["score", "acc"])
+def test_a_teachers_score_makes_no_contrast(metric: str) -> None:
+    """The rule says [1, 1] and [0, 1]; the teacher "other" -1.5, -0.5 and -2, -1, and its verdict
+    goes to the tokens."""
+    rollouts, rewards = sampled_round([1, 1, 0, 1], other=[-1.5, -0.5, -2.0, -1.0])
+    assert contrast(rollouts, rewards, metric).tolist() == [True] * 4
+    said = TeacherTokens(name="other", weight=1.0, clip=10.0, logprobs=np.zeros(1, np.float32))
+    taught = dataclasses.replace(rewards, teachers=((said,),) * 4)
+    assert contrast(rollouts, taught, metric).tolist() == [False, False, True, True]
+    assert contrast(rollouts, taught, "other").tolist() == [True] * 4

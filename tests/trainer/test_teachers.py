@@ -214,3 +214,38 @@ def test_estimators_without_token_rewards_refuse_a_teacher(tmp_path: Path):
     assert "cannot take the token rewards of teacher 'big'" in problem
     plain = TeacherReward.Options(to_tokens=False)
     assert list(algorithm_problems(config, [teacher(options=plain)])) == []
+
+
+@pytest.mark.parametrize("name", ["gdpo", "grpo_passk", "maxrl"])
+def test_a_teacher_that_only_watches_is_no_matter_of_the_estimator(tmp_path: Path, name: str):
+    config = small_config(tmp_path, algorithm__adv_estimator=name)
+    watched = [teacher(weight=0.0), rule(tmp_path)]
+    assert list(algorithm_problems(config, watched)) == []
+    config.reward.weight_schedules = {"big": [[0, 0.0], [10, 1.0]]}
+    (problem,) = algorithm_problems(config, watched)
+    assert "cannot take the token rewards of teacher 'big'" in problem
+    config.reward.weight_schedules = {}
+    (problem,) = algorithm_problems(
+        config, [teacher(weight=0.0, sources={"maths": 1.0}), *watched[1:]]
+    )
+    assert "cannot take the token rewards of teacher 'big'" in problem
+
+
+def test_a_rule_beside_a_teacher_needs_a_group(tmp_path: Path):
+    alone = {"algorithm__adv_estimator": "distill", "actor_rollout_ref__rollout__n": 1}
+    config = small_config(tmp_path, **alone)
+    both = [teacher(), rule(tmp_path)]
+    (problem,) = algorithm_problems(config, both)
+    assert problem.startswith(
+        "actor_rollout_ref.rollout.n=1 with algorithm.adv_estimator=distill: reward 'parity' would"
+        " have no effect"
+    )
+    assert list(algorithm_problems(config, [teacher()])) == []
+    watcher = dataclasses.replace(rule(tmp_path), weight=0.0)
+    assert list(algorithm_problems(config, [teacher(), watcher])) == []
+    config.actor_rollout_ref.rollout.n = 2
+    assert list(algorithm_problems(config, both)) == []
+    whitened = small_config(
+        tmp_path, **(alone | {"algorithm__adv_estimator": "reinforce_plus_plus"})
+    )
+    assert list(algorithm_problems(whitened, both)) == []

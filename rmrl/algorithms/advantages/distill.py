@@ -25,7 +25,7 @@ from rmrl.config.schema.algorithm import AlgorithmConfig
 from rmrl.types import AdvantageInputs, Advantages
 
 
-@estimator()
+@estimator(group_beside_tokens=True)
 def distill(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:
     """Each token's own reward plus the outcome's GRPO advantage."""
     mask_BT = inputs.response_mask_BT

@@ -7,6 +7,7 @@
     judge          text of every answer to a reward (default: the version of the weights)
     text           text of every response (default: the tokens in decimal, joined by spaces)
     delay_s        seconds between two samples
+    answer_s       seconds that each answer to a reward takes
     fail_on_sample number of the sample (from 1, over the engine's life) at which
       InfrastructureError is raised
 """
@@ -52,6 +53,7 @@ class FakeRollout:
         self._script: dict[str, Any] = dict(settings.kwargs)
         self._state = "cold"
         self._samples = 0
+        self._answered = 0
 
     async def start(self) -> None:
         """Set the state; there is nothing to load."""
@@ -108,9 +110,15 @@ class FakeRollout:
                 outputs.append(overlong_texts(request, self.settings.max_model_len))
                 continue
             text = str(self._script.get("judge", self.version))
+            await asyncio.sleep(float(self._script.get("answer_s", 0.0)))
+            self._answered += 1
             logprobs = (0.0,) * len(request.choice_tokens)
             outputs.append([TextOutput(text, "stop", count, 1, logprobs)] * request.sampling.n)
         return outputs
+
+    def progress(self) -> int:
+        """Return the number of samples and answers so far."""
+        return self._samples + self._answered
 
     async def load_weights(self, path: str, *, version: int) -> None:
         """Record the path; later samples carry `version` and differ from earlier ones."""

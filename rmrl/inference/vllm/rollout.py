@@ -25,13 +25,12 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
-from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError, RmrlError
+from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError, RmrlError, StallError
 from rmrl.inference.rollout_base import (
     KV_CACHE,
     WEIGHTS,
     RolloutEngineSettings,
     TaggedSleep,
-    overdue,
     refuse_overlong,
     sample_seed,
     samples_to_draw,
@@ -117,6 +116,9 @@ class VLLMRollout(TaggedSleep):
         self._pending: dict[str, _Pending] = {}
         self._ids = itertools.count()
         self._pump: asyncio.Task[None] | None = None
+        self._steps = 0
+        self._last_output = 0.0
+        """When the engine finished something last, by time.monotonic()."""
         self._logprobs_before_filters = True
 
     async def start(self) -> None:
@@ -139,8 +141,8 @@ class VLLMRollout(TaggedSleep):
         the iterator aborts the rest.
 
         With `sampling.seed` every sample gets its own seed, so results do not depend on the rest of
-        the batch. Raises DataError for a prompt that does not fit, StallError past
-        `timeout_s`, InfrastructureError when the engine fails.
+        the batch. Raises DataError for a prompt that does not fit, StallError where the engine
+        finishes nothing for `timeout_s`, InfrastructureError when the engine fails.
         """
         self.refuse_unready(started=self._engine is not None)
         filters = sampling.top_p < 1 or sampling.top_k > 0
@@ -190,6 +192,11 @@ class VLLMRollout(TaggedSleep):
             if request.sampling.temperature == 0 and len(outputs[place]) == 1:
                 outputs[place] *= request.sampling.n
         return outputs
+
+    def progress(self) -> int:
+        """Return the number of engine steps so far, for samples and answers alike: a call that
+        waits behind others has not stopped while they are worked on."""
+        return self._steps
 
     async def load_weights(self, path: str, *, version: int) -> None:
         """Replace the weights by those of a weight file; later samples carry `version`.
@@ -265,17 +272,27 @@ class VLLMRollout(TaggedSleep):
     ) -> AsyncGenerator[Any]:
         """Hand the pending requests `ids` to the engine and yield what they become; the rest is
         aborted when the iterator is closed."""
-        deadline = time.monotonic() + self.settings.timeout_s
+        timeout_s = self.settings.timeout_s
         try:
             await self._run(submit)
+            begun = time.monotonic()
             if self._pump is None or self._pump.done():
                 self._pump = asyncio.get_running_loop().create_task(self._pump_outputs())
             for _ in ids:
-                seconds_left = max(0.0, deadline - time.monotonic())
-                try:
-                    arrival = await asyncio.wait_for(arrivals.get(), seconds_left)
-                except TimeoutError as error:
-                    raise overdue(self.settings.timeout_s) from error
+                arrival: Generation | Answer | RmrlError | None = None
+                while arrival is None:
+                    last = max(begun, self._last_output)
+                    # What is there already is taken, however late.
+                    seconds_left = max(_SLICE_S, last + timeout_s - time.monotonic())
+                    try:
+                        arrival = await asyncio.wait_for(arrivals.get(), seconds_left)
+                    except TimeoutError as error:
+                        if self._last_output <= last:
+                            raise StallError(
+                                "the rollout engine finished nothing for"
+                                f" actor_rollout_ref.rollout.timeout_s={timeout_s:g} s; raise it or"
+                                " let it write fewer tokens"
+                            ) from error
                 if isinstance(arrival, RmrlError):
                     raise arrival
                 yield arrival
@@ -355,6 +372,7 @@ class VLLMRollout(TaggedSleep):
         finished: list[Any] = []
         while not finished and self._engine.has_unfinished_requests() and time.monotonic() < end:
             finished = [output for output in self._engine.step() if output.finished]
+            self._steps += 1
         for output in finished:
             pending = self._pending.get(output.request_id)
             if pending is not None:
@@ -386,6 +404,8 @@ class VLLMRollout(TaggedSleep):
             except RmrlError as error:
                 self._fail_all(error)
                 return
+            if outputs:
+                self._last_output = time.monotonic()
             for output in outputs:
                 pending = self._pending.pop(output.request_id, None)
                 if pending is not None:
