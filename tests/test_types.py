@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from rmrl import types
+from rmrl import ragged, types
 from rmrl.types import Generation
 
 
 def test_the_examples_run() -> None:
-    result = doctest.testmod(types)
-    assert result.attempted >= 16
-    assert result.failed == 0
+    results = [doctest.testmod(module) for module in (types, ragged)]
+    assert sum(result.attempted for result in results) >= 15
+    assert sum(result.failed for result in results) == 0
 
 
 def test_samples_hold_arrays_and_are_compared_by_value() -> None:

@@ -1,7 +1,7 @@
 """The policy as an engine of rewards: the rollout engines, with the weights that they have at the
 moment, answer what other generating engines answer.
 
-Nothing is started for it. `rmrl.trainer.policy_judge` makes the requests reach the rollout engines;
+Nothing is started for it. `rmrl.trainer.policy_host` makes the requests reach the rollout engines;
 what stands here is what the plan of memory and the checks read.
 """
 

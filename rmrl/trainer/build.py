@@ -32,7 +32,8 @@ from rmrl.trainer.collector import Collector
 from rmrl.trainer.measures import Measures
 from rmrl.trainer.plan import rollout_asleep_bytes
 from rmrl.trainer.policy import Models
-from rmrl.trainer.policy_judge import PolicyHost, judge_key
+from rmrl.trainer.policy_host import PolicyHost
+from rmrl.trainer.policy_judge import judge_key
 from rmrl.trainer.publish import WeightPublisher
 from rmrl.trainer.records import Telemetry
 from rmrl.trainer.rollouts import RolloutPool

@@ -1,15 +1,14 @@
-"""The policy as judge of its own responses (`path: policy` of a reward): requests of rewards reach
-the rollout engines.
+"""The policy as judge of its own responses (`path: policy` of a reward), as rewards name it.
 
 The rollout engines are an engine of the rewards' residency like any other, which answers from the
-weights that sampled the batch, and has its turn with the engines that share its devices. The
-processes are those of the rollout: nothing is started or ended here.
+weights that sampled the batch, and has its turn with the engines that share its devices.
+`rmrl.trainer.policy_host` makes the requests reach them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -23,7 +22,6 @@ from rmrl.models.checkpoint_inspect import local_checkpoint
 from rmrl.rewards.residency import EnginePlan
 from rmrl.rewards.specs.section import Policy
 from rmrl.trainer.plan import rollout_beyond_sleep
-from rmrl.trainer.rollouts import RolloutPool
 
 
 def policy_of(config: Config, devices: Devices) -> Policy | None:
@@ -93,47 +91,3 @@ def judge_key(plans: Sequence[EnginePlan]) -> Hashable | None:
     """Return the key of the policy's plan where its rollout engines share devices with others, and
     so have to be awake for it; None where they do not, or judge nothing."""
     return next((plan.key for plan in plans if plan.spec.by_policy and not plan.place), None)
-
-
-class PolicyHost:
-    """Implements rmrl.interfaces.ProcessHost around the rollout engines of a run."""
-
-    def __init__(self, rollouts: RolloutPool) -> None:
-        self._rollouts = rollouts
-
-    async def spawn(self, factory: str, settings: Mapping[str, Any], *, name: str) -> PolicyHandle:  # noqa: ARG002
-        """Return a handle on the engines that run already."""
-        return PolicyHandle(self._rollouts)
-
-
-class PolicyHandle:
-    """Implements rmrl.interfaces.ProcessHandle: the calls of a generating reward engine, made to
-    the rollout engines."""
-
-    def __init__(self, rollouts: RolloutPool) -> None:
-        self._rollouts = rollouts
-
-    async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:  # noqa: ARG002
-        """Answer, wake or sleep. Raises EngineLostError where a rollout engine is lost and may not
-        be started again."""
-        match method:
-            case "generate":
-                return await self._rollouts.answer(*args, timeout_s=timeout_s)
-            case "start" | "wake":
-                await self._rollouts.wake()
-            case "sleep":
-                # A copy of the weights stays: they may be asked again before new ones come.
-                await self._rollouts.sleep(level=1)
-            case _:
-                assert method == "resident_bytes", method
-                return 0.0
-        return None
-
-    def remember_family(self) -> None:
-        """Do nothing: the run ends its rollout engines."""
-
-    async def alive(self, *, timeout_s: float) -> None:
-        """Do nothing: the next call notices a lost engine."""
-
-    async def kill(self) -> None:
-        """Do nothing, see `remember_family`."""

@@ -23,7 +23,8 @@ from rmrl.rewards.specs.resolve import Resolved, Surroundings, resolve_rewards
 from rmrl.rewards.specs.section import Policy
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.specs.table import reward_table
-from rmrl.trainer.policy_judge import PolicyHost, judge_key, policy_of
+from rmrl.trainer.policy_host import PolicyHost
+from rmrl.trainer.policy_judge import judge_key, policy_of
 from rmrl.trainer.rollouts import RolloutPool
 from rmrl.trainer.run import Run
 from rmrl.types import Sampling

@@ -34,4 +34,5 @@ def test_a_reward_reads_every_field_of_its_row():
         group=7,
         plain_text=True,
         token_ids=(8, 9),
+        prompt_token_ids=(5, 6),
     )
