@@ -33,13 +33,13 @@ from rmrl.data.surrogates import escaped
 from rmrl.data.table_writer import score_types
 from rmrl.types import RewardBatch, ScoreResult
 
-FURTHER: Mapping[str, Callable[[ScoreResult], str]] = {
+FURTHER: Mapping[str, Callable[[ScoreResult], str | None]] = {
     "rendered": lambda result: result.rendered,
     "raw": lambda result: result.raw_text,
     "read": lambda result: result.read,
     "steps": lambda result: json.dumps([[step.end, step.value] for step in result.steps]),
 }
-"""Names that `columns` accepts, with the text of each."""
+"""Names that `columns` accepts, with the text of each; None: the response has none."""
 
 
 ROW = "row"
@@ -78,7 +78,8 @@ def score_columns(
         flat[f"detail_{name}"] = list(map(escaped, details))
         flat[f"extra_{name}"] = list(map(_extra, results))
         for column in further:
-            flat[f"{column}_{name}"] = list(map(escaped, map(FURTHER[column], results)))
+            texts = map(FURTHER[column], results)
+            flat[f"{column}_{name}"] = [None if text is None else escaped(text) for text in texts]
     return {name: _by_row(values, batch) for name, values in flat.items()}
 
 

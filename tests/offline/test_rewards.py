@@ -112,6 +112,18 @@ async def test_calls_of_the_async_twin_that_overlap_give_their_own_rows(folder: 
     assert [table["reward"] for table in tables] == [[0.4], [0.1, 0.2]]
 
 
+def test_the_column_of_what_was_read_tells_an_empty_part_from_a_whole_response(
+    folder: Path,
+) -> None:
+    """null: the reward read the whole response."""
+    specs = {"length": {"reads": "answer"}}
+    texts = ["four", "<think>a</think>xx", "<think>a</think>"]
+    with Rewards({**settings(folder, specs=specs), "columns": ["read"]}) as rewards:
+        table = rewards.score(["p"] * 3, texts)
+    assert table["read_length"] == [None, "xx", ""]
+    assert table["reward"] == [0.4, 0.2, 0.0]
+
+
 def test_messages_sources_and_further_columns_reach_the_reward(folder: Path) -> None:
     (folder / "functions" / "reads.py").write_text(
         "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
