@@ -28,6 +28,7 @@ pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LIMIT_S = 240.0
+ENDS_S = 120.0
 
 
 @dataclass(slots=True)
@@ -62,6 +63,16 @@ class Server:
             assert time.monotonic() < end
             time.sleep(0.02)
 
+    def ended(self) -> int:
+        """Wait for the end of the process and return its exit code; a process that does not end
+        prints where its threads stand."""
+        try:
+            return self.process.wait(ENDS_S)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGABRT)
+            self.process.wait(30)
+            raise AssertionError(f"the server did not end: {self.printed()[-9000:]}") from None
+
     def post(self, rows: list[dict[str, Any]], **body: Any) -> httpx.Response:
         return httpx.post(f"{self.address}/v1/score", json={"rows": rows, **body}, timeout=LIMIT_S)
 
@@ -73,7 +84,7 @@ def server(folder: Path, *keys: str) -> Iterator[Server]:
         process = subprocess.Popen(
             [sys.executable, "-m", "rmrl.main_serve", "serve.port=0", *keys],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONFAULTHANDLER": "1"},
             stdout=out,
             stderr=out,
         )
@@ -153,7 +164,7 @@ def test_scores_are_those_of_rmrl_score_and_a_killed_engine_comes_back(
         metrics = httpx.get(f"{running.address}/metrics").text
         assert 'rmrl_engine_events_total{engine="quality",event="loads"}' in metrics
         running.process.send_signal(signal.SIGINT)
-        assert running.process.wait(60) == 130, running.printed()[-3000:]
+        assert running.ended() == 130, running.printed()[-3000:]
     assert not still_running(family)
 
 
@@ -200,7 +211,7 @@ def test_sigterm_during_requests_loses_nothing_that_was_accepted(tmp_path: Path)
                 return await asyncio.gather(*first, *later, return_exceptions=True)
 
         outcomes = asyncio.run(load())
-        assert running.process.wait(60) == 130, running.printed()[-3000:]
+        assert running.ended() == 130, running.printed()[-3000:]
     for number, outcome in enumerate(outcomes[:20]):
         assert isinstance(outcome, tuple), outcome
         code, answer = outcome
