@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from rmrl.rewards.catalogue.card import Card, Licence
-from rmrl.rewards.catalogue.rows import prompt_file, question_of, verdicts
+from rmrl.rewards.catalogue.families import rm_r1
+from rmrl.rewards.catalogue.rows import prompt_file, question_of
 from rmrl.rewards.judging.asking import fill
 
 CARD = Card(
@@ -29,8 +29,6 @@ CARD = Card(
     ),
     tried="prompt word for word from the demo; reading on its form; not run with the weights",
 )
-_QUOTES = re.compile(r"<(quote|summary)_([AB])>.*?</\1_\2>", re.DOTALL)
-"""The model's own marks around what it took from the responses."""
 SPEC: dict[str, Any] = {
     "kind": "group",
     "fence": False,
@@ -52,10 +50,4 @@ def rm_preprocess(
     return rows
 
 
-def rm_postprocess(
-    results: Sequence[str], responses: Sequence[tuple[str, str]]
-) -> list[float | None]:
-    """The first response's share of the point; None without a closed answer."""
-    pattern = r"<answer>\s*\[\[(?P<score>[AB])\]\]\s*</answer>"
-    own = [_QUOTES.sub(" ", text) for text in results]
-    return verdicts(own, responses, pattern, {"A": 1.0, "B": 0.0})
+rm_postprocess = rm_r1.rm_postprocess
