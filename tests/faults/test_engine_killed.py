@@ -31,7 +31,9 @@ def rm_postprocess(results):
     return [sum(place * ord(character) for place, character in enumerate(text)) % 9973 for text in results]
 """
 """The score depends on every character of a text of hundreds of tokens."""
-INTO_IT_S = 1.0
+INTO_IT_S = 0.5
+ANSWERS = 24
+"""Two at a time and 300 tokens each: several seconds, on a fast machine too."""
 
 
 @dataclass
@@ -98,7 +100,7 @@ async def test_a_killed_engine_scores_as_if_nothing_had_happened(
     )  # fmt: skip
     sampling = Sampling(max_tokens=300, temperature=0.0, ignore_eos=True)
     spec = judge(tmp_path, code=READS, engine=engine, sampling=sampling, timeout_s=240.0)
-    answers = rows("one", "two", "three", "four", "five", "six")
+    answers = rows(*(f"answer {number}" for number in range(ANSWERS)))
     with ray_session({"num_cpus": 2}, processes=1):
         watch = Watched(RayHost(environment=engine_environment(device="cpu", threads=1)))
         scorer = make_scorer([spec], AutoTokenizer.from_pretrained(tiny_llama), host=watch)
@@ -111,7 +113,7 @@ async def test_a_killed_engine_scores_as_if_nothing_had_happened(
             assert (len(watch.processes), watch.lost) == (2, 1)
         finally:
             await scorer.close()
-    assert disturbed.scores.status_BC[:, 0].tolist() == ["ok"] * 6
+    assert disturbed.scores.status_BC[:, 0].tolist() == ["ok"] * ANSWERS
     assert len(set(disturbed.rewards_B)) > 1
     assert disturbed.rewards_B.tolist() == quiet.rewards_B.tolist()
     assert [r.raw_text for r in disturbed.scores.results[0]] == [
