@@ -17,6 +17,7 @@ from tqdm import tqdm
 from rmrl.config.schema.data import DataConfig
 from rmrl.data.problems import shown
 from rmrl.data.schema import PromptRow
+from rmrl.data.surrogates import replaced
 from rmrl.errors import ConfigError, DataError
 from rmrl.registry import did_you_mean
 
@@ -60,11 +61,12 @@ def encode_rows(
 def encode_chunk(
     rows: Sequence[PromptRow], tokenizer: Any, template_kwargs: Mapping[str, Any]
 ) -> list[list[int]]:
-    """Return the token ids of a few rows, without a progress bar; see `encode_rows`."""
+    """Return the token ids of a few rows, without a progress bar; see `encode_rows`. A lone
+    surrogate is read as U+FFFD."""
     if not rows:
         return []
     chat = bool(getattr(tokenizer, "chat_template", None))
-    texts = [render(row, tokenizer, template_kwargs) for row in rows]
+    texts = [replaced(render(row, tokenizer, template_kwargs)) for row in rows]
     # A chat template writes the special tokens itself; a bare text needs those the tokenizer adds
     # (such as BOS).
     encoded = tokenizer(

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from rmrl.config.schema.data import DataConfig
 from rmrl.data.rows import JSONL_SUFFIXES, Row
 from rmrl.data.schema import check_rows, plain
+from rmrl.data.surrogates import escaped, without_surrogates
 from rmrl.errors import DataError, first_line
 
 
@@ -66,8 +67,9 @@ def _write(partial: Path, path: Path, fields: list[dict[str, Any]]) -> None:
     if path.suffix != ".parquet":
         with partial.open("w", encoding="utf-8") as file:
             for row in fields:
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                file.write(escaped(json.dumps(row, ensure_ascii=False)) + "\n")
         return
+    fields, _ = without_surrogates(fields)
     columns: dict[str, pa.Array] = {}
     for name in dict.fromkeys(itertools.chain.from_iterable(fields)):
         values = [row.get(name) for row in fields]

@@ -4,6 +4,7 @@ that follow a script."""
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,13 @@ from tests.rewards.remote.server import serving
 
 TEXTS = ["a", "bb", "", "a", "é 漢字 🙂 \u202e\x00", "skip", "</s><|im_end|>", "x" * 20_000]
 DEADLINE_S = 60.0
-Score = Callable[[list[str]], Any]
+Score = Callable[..., Any]
+PROMPT = Prompt(
+    id="q",
+    messages=[{"role": "user", "content": "Q"}],
+    token_ids=(),
+    ground_truth="a reference",
+)
 
 
 @pytest.fixture(scope="module")
@@ -29,17 +36,11 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(params=list(REWARD_KINDS))
 def score(request: pytest.FixtureRequest, tokenizer: Any, tmp_path: Path) -> Iterator[Score]:
-    """Texts, all of one group -> the kind's results."""
+    """Texts, all of one group, and perhaps their prompt -> the kind's results."""
     with serving(answer(FINE)) as server:
         specs = specs_of(request.param, FINE, tmp_path, url=server.url)
 
-        async def run(texts: list[str]) -> list[ScoreResult]:
-            prompt = Prompt(
-                id="q",
-                messages=[{"role": "user", "content": "Q"}],
-                token_ids=(),
-                ground_truth="a reference",
-            )
+        async def run(texts: list[str], prompt: Prompt = PROMPT) -> list[ScoreResult]:
             scorer = make_scorer(specs, tokenizer)
             try:
                 batch = await asyncio.wait_for(
@@ -78,3 +79,21 @@ async def test_equal_items_get_equal_results(score: Score) -> None:
 
 async def test_no_items(score: Score) -> None:
     assert await score([]) == []
+
+
+async def test_half_a_letter_is_read_as_a_replacement_character(score: Score) -> None:
+    """JSON can state the half of a UTF-16 pair, which no tokenizer takes: in the response, in the
+    prompts and in what the row has beside them."""
+    read: list[list[tuple[Any, ...]]] = []
+    for letter in ("\ud83d", "\ufffd"):
+        prompt = dataclasses.replace(
+            PROMPT,
+            messages=[{"role": "user", "content": f"Q {letter}"}],
+            rm_prompts={"": f"Q {letter}?"},
+            ground_truth=f"a reference {letter}",
+            extra_info={"notes": [{letter: f"n {letter}"}]},
+        )
+        results = await score([f"a {letter}", "bb"], prompt)
+        read.append([(*facts(result), result.rendered, result.raw_text) for result in results])
+    assert read[0] == read[1]
+    assert [status for _, status, *_ in read[0]] == ["ok", "ok"]

@@ -165,3 +165,9 @@ def test_settings_that_cannot_work_come_together():
         match=has("2 problems", "'midle'; did you mean 'middle'?", "data.max_prompt_length=0"),
     ):
         fit_lengths(ROWS, IDS, DataConfig(max_prompt_length=0, truncation="midle"))
+
+
+def test_half_a_letter_is_read_as_a_replacement_character(tokenizer):
+    halves = [row(("user", "a \ud83d b")), row(("user", "a \ufffd b"))]
+    first, second = encode_rows(halves, tokenizer, template_kwargs={})
+    assert first == second

@@ -50,6 +50,14 @@ def test_an_existing_file_is_left_alone_unless_asked(tmp_path):
     assert path.read_text().count("\n") == 2
 
 
+@pytest.mark.parametrize(("suffix", "read"), [(".parquet", "a \ufffd"), (".jsonl", "a \ud83d")])
+def test_half_a_letter_is_written(tmp_path, suffix: str, read: str):
+    path = tmp_path / f"rows{suffix}"
+    write_rows(path, [{"prompt": "a \ud83d", "extra_info": {"of": ["\ud83d"]}}], overwrite=False)
+    (row,) = iterate_rows(DataConfig(train_files=str(path)), split="train")
+    assert (row.messages[0]["content"], row.extra_info) == (read, {"of": [read[2:]]})
+
+
 def test_a_malformed_row_writes_nothing(tmp_path):
     path = tmp_path / "rows.parquet"
     with pytest.raises(

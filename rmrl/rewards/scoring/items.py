@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from rmrl.data.surrogates import replaced
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Messages, Prompt, ScoreItem
 
 OTHER_ANSWER = "I do not know."
 """A response for trials where a row has no reference answer, and the second one of rewards that
 compare."""
+_TEXTS_OF_PROMPT = ("messages", "rm_prompts", "ground_truth", "extra_info")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseRow:
-    """One response to be scored, from whichever engine or file."""
+    """One response to be scored, from whichever engine or file.
+
+    Rewards read U+FFFD for a lone surrogate, in the response and in all that the row has beside it:
+    tokenizers refuse half a character, and no policy writes one.
+    """
 
     prompt: Prompt
     text: str
@@ -33,6 +41,17 @@ class ResponseRow:
     """Ids of the response tokens; () where only the text is known."""
     step: int | None = None
     """Number of the update that the response trains; None where it trains none."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", replaced(self.text))
+        changed: dict[str, Any] = {}
+        for name in _TEXTS_OF_PROMPT:
+            value = getattr(self.prompt, name)
+            readable = replaced(value)
+            if readable is not value:
+                changed[name] = readable
+        if changed:
+            object.__setattr__(self, "prompt", dataclasses.replace(self.prompt, **changed))
 
 
 def score_item(row: ResponseRow, spec: RewardSpec) -> ScoreItem:
