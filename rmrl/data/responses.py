@@ -5,7 +5,8 @@ in batches.
     response, responses    string, or list of strings        an error (`data.response_key` names
                                                              another column)
     response_tokens        number, or one per response       counted with the policy's tokenizer if
-                                                             one is set, else 0
+                                                             one is set; else 0, or an error where a
+                                                             reward depends on it
     finish_reason          "stop" or "length", or one each   "stop"
     opens_thinking         true or false                     not known; whether the prompt ended
                                                              inside a thinking block, as a run
@@ -61,6 +62,22 @@ class AnsweredRow:
     fields: Mapping[str, Any]
     size: int
     """Approximate size in bytes."""
+
+
+def refusing_to_count(reason: str) -> CountTokens:
+    """Return what stands in for a tokenizer that is not there. It raises FieldError for every row
+    whose response_tokens are to be counted; `reason`: who needs them, as a sentence without its
+    end."""
+
+    def count(text: str) -> int:
+        raise FieldError(
+            "response_tokens",
+            saw=f"no number for {shown(text)}",
+            need=f"the tokens of every response ({reason})",
+            todo="add the column, or give data.tokenizer=<the policy's folder or hub id>",
+        )
+
+    return count
 
 
 def answered_rows(

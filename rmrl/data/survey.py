@@ -117,6 +117,7 @@ def survey(
     for_parquet: bool,
     by_group: bool = False,
     shard: Shard | None = None,
+    count_tokens: CountTokens | None = None,
 ) -> Survey:
     """Read every row once, so that a malformed one stops a job before anything is scored and not
     after hours; with data.on_bad_row=quarantine it is counted instead.
@@ -128,7 +129,8 @@ def survey(
     paths = file_list(settings.files, "data.files")
     counts = _Counts(shard or Shard(), files=len(paths), by_group=by_group)
     types = _Types() if for_parquet else None
-    reader = ResponseReader(settings, with_groups=by_group or counts.shard.by_group)
+    with_groups = by_group or counts.shard.by_group
+    reader = ResponseReader(settings, count_tokens, with_groups=with_groups)
     for read, (position, row) in enumerate(numbered_rows(reader, paths)):
         if isinstance(row, BadRow):
             counts.add_bad(row, read, file=position)

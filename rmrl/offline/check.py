@@ -15,7 +15,7 @@ from rmrl.config.legacy import needs_rule_of_source, translate
 from rmrl.config.plain_checks import field_problems
 from rmrl.config.schema import RewardConfig, ScoreConfig
 from rmrl.data.groups import GroupTable, group_columns
-from rmrl.data.responses import AnsweredRow, answered_rows
+from rmrl.data.responses import AnsweredRow, CountTokens, answered_rows, refusing_to_count
 from rmrl.data.rows import file_list
 from rmrl.data.survey import Shard, Survey, shard_numbers, survey
 from rmrl.data.table_writer import SUFFIXES
@@ -97,7 +97,7 @@ def check_scoring(
     surveyed = None
     if config.out and needs_out:
         out = output_file(config.out, _shard(config))
-        surveyed = _survey(config, out, whole_groups=whole_groups)
+        surveyed = _survey(config, out, rewards.specs, whole_groups=whole_groups)
     for table in tables:
         _log.info(table)
     return CheckedScoring(
@@ -191,7 +191,9 @@ def _first_round(
     rows: list[ResponseRow] = []
     if config.data.files is not None:
         with problems.collecting():
-            rows = response_rows(list(islice(answered_rows(config.data), _FIRST_ROWS)))
+            counting = without_tokenizer(config, specs)
+            answered = answered_rows(config.data, count_tokens=counting)
+            rows = response_rows(list(islice(answered, _FIRST_ROWS)))
     problems.add(reward_preflight(specs, rows, device=device))
     problems.raise_any()
 
@@ -256,7 +258,18 @@ def _shard(config: ScoreConfig) -> tuple[int, int] | None:
     return None if config.shard is None else shard_numbers(config.shard)
 
 
-def _survey(config: ScoreConfig, out: Path, *, whole_groups: bool) -> Survey:
+def without_tokenizer(config: ScoreConfig, specs: Sequence[RewardSpec]) -> CountTokens | None:
+    """Return what refuses rows whose tokens would have to be counted, where some transform depends
+    on them and there is no data.tokenizer; None elsewhere."""
+    by_length = [spec.name for spec in specs if reads_length(spec.transforms)]
+    if config.data.tokenizer is not None or not by_length:
+        return None
+    return refusing_to_count(f"the transforms of {', '.join(by_length)} depend on them")
+
+
+def _survey(
+    config: ScoreConfig, out: Path, specs: Sequence[RewardSpec], *, whole_groups: bool
+) -> Survey:
     by_group = whole_groups or config.select is not None or config.export == "dpo"
     number, count = _shard(config) or (1, 1)
     surveyed = survey(
@@ -264,6 +277,7 @@ def _survey(config: ScoreConfig, out: Path, *, whole_groups: bool) -> Survey:
         for_parquet=out.suffix == ".parquet",
         by_group=by_group,
         shard=Shard(number=number, count=count, by_group=by_group and count > 1),
+        count_tokens=without_tokenizer(config, specs),
     )
     _log.info(f"{surveyed.rows} rows with {surveyed.responses} responses to score")
     if whole_groups and surveyed.groups is not None:
@@ -365,11 +379,5 @@ def _own_problems(
     if config.reward.weight_schedules:
         problems.append(
             "reward.weight_schedules follow the steps of training: give reward.weights here"
-        )
-    by_length = [s.name for s in specs if reads_length(s.transforms)]
-    if by_length and config.data.tokenizer is None:
-        problems.append(
-            f"the transforms of {', '.join(by_length)} depend on response lengths: give"
-            " data.tokenizer=<the policy's folder or hub id>"
         )
     return problems

@@ -23,7 +23,7 @@ from rmrl.data.responses import AnsweredRow, CountTokens, batches
 from rmrl.data.survey import bad_rows, rows_to_score
 from rmrl.errors import DataError, Interrupted, MissingVerdictsError
 from rmrl.offline.assemble import assemble
-from rmrl.offline.check import CheckedScoring
+from rmrl.offline.check import CheckedScoring, without_tokenizer
 from rmrl.offline.export import export
 from rmrl.offline.job import Job, claim, discard
 from rmrl.offline.manifest import quarantine_file
@@ -151,11 +151,11 @@ async def open_scorer(checked: CheckedScoring) -> AsyncIterator[Scorer]:
 
 
 def token_counter(checked: CheckedScoring) -> CountTokens | None:
-    """Return a function that counts the tokens of a text with the policy's tokenizer; None without
-    data.tokenizer."""
+    """Return a function that counts the tokens of a text with the policy's tokenizer. Without
+    data.tokenizer it raises FieldError where a reward depends on them, and is None elsewhere."""
     path = checked.config.data.tokenizer
     if path is None:
-        return None
+        return without_tokenizer(checked.config, checked.specs)
     # transformers takes seconds to import, and rules do not need it
     from rmrl.tokenizer import load_tokenizer
 

@@ -215,15 +215,24 @@ def test_who_needs_whole_groups(bench: Bench, settings: tuple[str, ...], whole: 
     assert checked.whole_groups is whole
 
 
-def test_lengths_need_a_tokenizer_and_schedules_have_no_place(bench: Bench) -> None:
-    with pytest.raises(
-        ConfigError, match=r"transforms of length depend on response lengths: give data\.tokenizer"
-    ):
-        bench.checked(
-            f"data.files={bench.rows('a')}",
-            "reward.transforms.length={kind: overlong, max_length: 8, buffer: 4}",
-            needs_out=False,
-        )
+@pytest.mark.parametrize("needs_out", [True, False])
+def test_lengths_need_response_tokens_or_a_tokenizer(bench: Bench, needs_out: bool) -> None:
+    settings = (
+        "reward.transforms.length={kind: overlong, max_length: 8, buffer: 4}",
+        f"out={bench.folder}/out.jsonl",
+    )
+    with pytest.raises(DataError) as error:
+        bench.checked(f"data.files={bench.rows('a')}", *settings, needs_out=needs_out)
+    assert "row 0 (line 1), column 'response_tokens': saw no number for 'a' (str)" in str(
+        error.value
+    )
+    assert "(the transforms of length depend on them)" in str(error.value)
+    assert "or give data.tokenizer=<the policy's folder" in str(error.value)
+    file = bench.rows("a", response_tokens=10)
+    bench.checked(f"data.files={file}", *settings, needs_out=needs_out)
+
+
+def test_schedules_have_no_place_in_files(bench: Bench) -> None:
     with pytest.raises(ConfigError, match="weight_schedules follow the steps of training"):
         bench.checked(
             f"data.files={bench.rows('a')}",
