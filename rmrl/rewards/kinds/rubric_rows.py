@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,9 +22,12 @@ from rmrl.rewards.rubric.reading import configured_criteria, read_criteria
 from rmrl.types import ScoreItem
 
 HOLISTIC = "holistic"
-_HOLISTIC_ONLY = ("question", "scale", "votes")
-_PER_CRITERION = ("hard", "clip", "pass_at", "columns")
-"""Entries that the holistic way does not read."""
+_READ_BY: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("question", "scale", "votes"), (HOLISTIC,)),
+    **dict.fromkeys(("hard", "pass_at", "columns"), tuple(COMBINERS)),
+    "clip": ("weighted_mean",),
+}
+"""Entry -> the values of `combine` that read it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,14 +179,12 @@ def option_problems(options: Options, where: str) -> list[str]:
         problem = weights_problem(criteria, options.combine)
         if problem:
             problems.append(f"{where}.criteria: {problem}")
-    holistic = options.combine == HOLISTIC
-    for name in _PER_CRITERION if holistic else _HOLISTIC_ONLY:
+    for name, ways in _READ_BY.items():
         value = getattr(options, name)
-        if value != getattr(Options(), name):
-            reader = "the ways that judge each criterion" if holistic else "combine=holistic"
+        if options.combine not in ways and value != getattr(Options(), name):
             problems.append(
                 f"{where}.{name}={value!r}: combine={options.combine} does not read it, only"
-                f" {reader}; leave it out"
+                f" combine={', '.join(ways)}; leave it out"
             )
     problems += column_problems([each.name for each in criteria if each.name], f"{where}.criteria")
     problems += column_problems(dict.fromkeys(columns), f"{where}.columns")

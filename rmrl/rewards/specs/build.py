@@ -139,6 +139,17 @@ def _model(section: Section, *, remote: HTTPSpec | None) -> RewardSpec:
     section.check_dropin(kind, options, sampling)
     roles: Mapping[str, Runner] = kind.roles
     where = f"{section.where}.engine"
+    if "main" not in roles or remote is not None:
+        problems: list[str] = []
+        for key in ("path", "adapter", "engine"):
+            # `engine` also says where the engines of further models wait for their turn.
+            if section.entries.get(key) and (key != "engine" or not set(roles) - {"main"}):
+                problems.append(
+                    f"{section.where}.{key}: this reward runs no model of its own here, leave {key}"
+                    " out; a server or a member of an ensemble has its own"
+                )
+        if problems:
+            raise ConfigError(problems)
     settings: dict[str, Any] = {}
     if roles:
         settings = section.engine_settings(section.entries.get("engine") or {}, where)
@@ -148,11 +159,6 @@ def _model(section: Section, *, remote: HTTPSpec | None) -> RewardSpec:
             engines[role] = section.policy_engine(runner)
         elif role != "main" or remote is None:
             engines[role] = _engine(section, role, runner, options, settings)
-    if section.entries.get("adapter") and "main" not in engines:
-        raise ConfigError(
-            f"{section.where}.adapter: this reward runs no model of its own here that could have an"
-            " adapter, leave it out; a server or a member of an ensemble has its own"
-        )
     needs_model = bool(engines) or remote is not None
     shared = section.shared(timeout_s=section.config.timeout_s, needs_model=needs_model)
     shared |= {"options": options, "sampling": sampling, "remote": remote}

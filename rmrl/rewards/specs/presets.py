@@ -87,7 +87,7 @@ def preset_entries(
     dropin = load_dropin(preset.file, name) if preset.is_dropin else None
     own = {key: value for key, value in section.items() if key != "preset"}
     defaults = dict(preset.spec)
-    if not own.get("server"):
+    if not (own.get("server") or own.get("wire")):
         defaults["path"] = preset.path
     return dropin, with_defaults(defaults, own)
 

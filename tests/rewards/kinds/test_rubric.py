@@ -560,6 +560,14 @@ async def test_a_server_writes_the_holistic_verdict_and_refuses_the_others():
             "here.hard=True: combine=holistic",
         ),
         ({"criteria": ["a"], "combine": "holistic", "clip": False}, "here.clip=False: combine=hol"),
+        (
+            {"criteria": ["a"], "combine": "signed_mean", "clip": False},
+            "clip=False: combine=signed_mean does not read it, only combine=weighted_mean",
+        ),
+        (
+            {"criteria": ["a"], "combine": "all_pass", "clip": False},
+            "here.clip=False: combine=all_pass does not read it",
+        ),
         ({"criteria": ["a"], "combine": "holistic", "pass_at": 0.7}, "here.pass_at=0.7: combine=h"),
         (
             {"criteria": ["a"], "combine": "holistic", "columns": ["x"]},

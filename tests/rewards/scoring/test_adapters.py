@@ -107,23 +107,35 @@ def test_refused_before_anything_is_loaded(
         {"kind": "ensemble", "of": ["judge", "other"]},
     ],
 )
-@pytest.mark.parametrize("adapter", ["/nonexistent", "{folder}/kind"])
-def test_a_reward_without_an_engine_of_its_own_has_no_adapter(
-    folder: Path, entries: dict[str, Any], adapter: str
+@pytest.mark.parametrize(
+    ("key", "entry"),
+    [
+        ("adapter", "/nonexistent"),
+        ("adapter", "{folder}/kind"),
+        ("path", "policy"),
+        ("path", "reference"),
+        ("path", "{folder}/judge"),
+        ("engine", {"max_model_len": 64}),
+    ],
+)
+def test_a_reward_without_an_engine_of_its_own_has_no_model(
+    folder: Path, entries: dict[str, Any], key: str, entry: Any
 ) -> None:
     specs: dict[str, Any] = {"judge": {"path": str(folder / "judge"), "rubric": "It is good."}}
     specs["other"] = specs["judge"]
     models = ["judge", "other", "r"]
     if entries["kind"] == "remote":
         entries = entries | {"rubric": "It is good."}
-    specs["r"] = entries | {"adapter": adapter.format(folder=folder)}
+    given = entry.format(folder=folder) if isinstance(entry, str) else entry
+    specs["r"] = entries | {key: given}
     found = resolve_rewards(
         RewardConfig(models=models, specs=specs),
         Surroundings(device="cpu", threads=1, functions_dirs=[folder]),
     )
     (problem,) = found.problems
-    assert "reward.specs.r.adapter: this reward runs no model of its own here" in problem
-    del specs["r"]["adapter"]
+    assert problem.startswith(f"reward.specs.r.{key}: this reward runs no model of its own here")
+    assert f"leave {key} out" in problem
+    del specs["r"][key]
     without = resolve_rewards(
         RewardConfig(models=models, specs=specs),
         Surroundings(device="cpu", threads=1, functions_dirs=[folder]),
