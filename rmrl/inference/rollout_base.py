@@ -139,10 +139,11 @@ def not_ready(state: str) -> InfrastructureError:
 
 
 def overdue(timeout_s: float) -> StallError:
-    """Return the error of a `generate` call that is not finished after `timeout_s` seconds."""
+    """Return the error of an engine that has finished nothing for `timeout_s` seconds."""
     return StallError(
-        f"generation took longer than actor_rollout_ref.rollout.timeout_s={timeout_s:g}; raise it"
-        " or sample less"
+        "the rollout engine finished nothing for"
+        f" actor_rollout_ref.rollout.timeout_s={timeout_s:g} s; raise it or let it write fewer"
+        " tokens"
     )
 
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -54,6 +55,9 @@ from rmrl.inference.sglang.rollout_wire import Sample, generate_body, generation
 from rmrl.inference.sglang.server import Server, device_bytes
 from rmrl.types import Generation, Sampling
 
+_SLICE_S = 0.05
+"""Shortest wait for a sample: one that is there already is found in it."""
+
 
 class SGLangRollout(TaggedSleep):
     """A `RolloutEngine` on SGLang. All methods belong to one event loop; calls of `generate` may
@@ -77,6 +81,7 @@ class SGLangRollout(TaggedSleep):
         self._slots = asyncio.Semaphore(settings.max_num_seqs)
         self._calls = itertools.count()
         self._under_way: set[str] = set()
+        self._last_finish = 0.0
 
     async def start(self) -> None:
         """Attach to `base_url` or start a server, and wait until it is healthy.
@@ -119,28 +124,37 @@ class SGLangRollout(TaggedSleep):
         """Yield samples in the order in which they finish, `sampling.n` for each prompt. Closing
         the iterator aborts the rest.
 
-        Raises DataError for a prompt that does not fit, StallError past `timeout_s`,
-        InfrastructureError when the server fails.
+        Raises DataError for a prompt that does not fit, StallError where the engine finishes
+        nothing for `timeout_s`, InfrastructureError when the server fails.
         """
         self.refuse_unready(started=self._http is not None)
         refuse_overlong(prompts, self.settings.max_model_len)
         call = next(self._calls)
-        deadline = time.monotonic() + self.settings.timeout_s
+        timeout_s = self.settings.timeout_s
+        begun = time.monotonic()
         samples: list[Sample] = []
         tasks: list[asyncio.Task[Generation]] = []
+        finished: asyncio.Queue[asyncio.Task[Generation]] = asyncio.Queue()
         for p, s in samples_to_draw(len(prompts), sampling.n, only):
             seed = sample_seed(sampling.seed, p, s, samples=sampling.n)
             sample = Sample(p, s, f"rmrl-{id(self):x}-{call}-{p}-{s}", seed)
             samples.append(sample)
-            tasks.append(asyncio.ensure_future(self._sample(sample, prompts[p], sampling)))
+            task = asyncio.ensure_future(self._sample(sample, prompts[p], sampling))
+            task.add_done_callback(finished.put_nowait)
+            tasks.append(task)
         try:
-            seconds_left = max(0.0, deadline - time.monotonic())
-            for finished in asyncio.as_completed(tasks, timeout=seconds_left):
-                try:
-                    generated = await finished
-                except TimeoutError as error:
-                    raise overdue(self.settings.timeout_s) from error
-                yield generated
+            for _ in tasks:
+                done: asyncio.Task[Generation] | None = None
+                while done is None:
+                    last = max(begun, self._last_finish)
+                    # What is there already is taken, however late.
+                    seconds_left = max(_SLICE_S, last + timeout_s - time.monotonic())
+                    try:
+                        done = await asyncio.wait_for(finished.get(), seconds_left)
+                    except TimeoutError as error:
+                        if self._last_finish <= last:
+                            raise overdue(timeout_s) from error
+                yield done.result()
         finally:
             await self._abandon(tasks, samples)
 
@@ -243,7 +257,8 @@ class SGLangRollout(TaggedSleep):
             try:
                 room = self.settings.max_model_len - len(prompt)
                 body = generate_body(sample, prompt, sampling, room=room)
-                answer = await self._post("/generate", body, timeout_s=self.settings.timeout_s)
+                answer = await self._post("/generate", body, timeout_s=math.inf)
+                self._last_finish = time.monotonic()
                 return generation(sample, answer, version)
             finally:
                 self._under_way.discard(sample.rid)
@@ -267,11 +282,13 @@ class SGLangRollout(TaggedSleep):
     async def _post(
         self, path: str, body: Mapping[str, Any], *, timeout_s: float | None = None
     ) -> Any:
-        """Return the parsed answer; None where it is empty or no JSON is expected."""
+        """Return the parsed answer; None where it is empty or no JSON is expected. `timeout_s`:
+        math.inf for no limit, None for that of an exchange of weights."""
         http = self._connected()
+        limit = timeout_s or self._load_timeout_s
         try:
             answer = await http.post(
-                path, json=dict(body), timeout=timeout_s or self._load_timeout_s
+                path, json=dict(body), timeout=None if math.isinf(limit) else limit
             )
             if answer.is_error:
                 raise InfrastructureError(
@@ -280,8 +297,6 @@ class SGLangRollout(TaggedSleep):
             if answer.content and path != "/abort_request":
                 return answer.json()
             return None
-        except httpx.TimeoutException as error:
-            raise TimeoutError(path) from error if path == "/generate" else self._lost(path, error)
         # RuntimeError: the client was closed meanwhile
         except (httpx.HTTPError, ValueError, RuntimeError) as error:
             raise self._lost(path, error) from error

@@ -25,12 +25,13 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
-from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError, RmrlError, StallError
+from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError, RmrlError
 from rmrl.inference.rollout_base import (
     KV_CACHE,
     WEIGHTS,
     RolloutEngineSettings,
     TaggedSleep,
+    overdue,
     refuse_overlong,
     sample_seed,
     samples_to_draw,
@@ -288,11 +289,7 @@ class VLLMRollout(TaggedSleep):
                         arrival = await asyncio.wait_for(arrivals.get(), seconds_left)
                     except TimeoutError as error:
                         if self._last_output <= last:
-                            raise StallError(
-                                "the rollout engine finished nothing for"
-                                f" actor_rollout_ref.rollout.timeout_s={timeout_s:g} s; raise it or"
-                                " let it write fewer tokens"
-                            ) from error
+                            raise overdue(timeout_s) from error
                 if isinstance(arrival, RmrlError):
                     raise arrival
                 yield arrival

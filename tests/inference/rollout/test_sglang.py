@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import dataclasses
 import os
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,7 +23,7 @@ from rmrl.inference.sglang.rollout_wire import launch_command
 from rmrl.inference.weights.file import write_weights
 from rmrl.types import Generation, Sampling
 from tests.inference.rollout.sglang_server import Protocol, recorded
-from tests.rewards.remote.server import Server, arrival, serving
+from tests.rewards.remote.server import Reply, Seen, Server, arrival, serving
 
 SAMPLED = Sampling(max_tokens=8, temperature=0.7, top_p=0.9, top_k=20, n=2, seed=100, stop=("###",))
 SHORT = Sampling(max_tokens=4, ignore_eos=True, seed=1)
@@ -248,7 +249,28 @@ async def test_what_is_left_behind_is_aborted() -> None:
             assert len(await sampled(engine, [[5]], SHORT)) == 1
 
 
-async def test_the_deadline_of_a_call() -> None:
+async def test_the_deadline_counts_from_the_last_finished_sample() -> None:
+    """8 samples on a server that takes 0.15 s for each, one after another: 1.2 s in all, of which no
+    0.8 s pass without a sample."""
+    protocol = Protocol()
+    one_by_one = threading.Lock()
+
+    def slow(seen: Seen) -> Reply:
+        if seen.path != "/generate":
+            return protocol.answer(seen)
+        with one_by_one:
+            time.sleep(0.15)
+            return protocol.answer(seen)
+
+    with serving(slow) as server:
+        async with attached(server, timeout_s=0.8) as engine:
+            begun = time.monotonic()
+            found = await sampled(engine, [[5 + i] for i in range(8)], SHORT)
+    assert len(found) == 8
+    assert time.monotonic() - begun > 1.1
+
+
+async def test_an_engine_that_finishes_nothing_is_a_stall() -> None:
     protocol = Protocol(sample_s=0.5)
     with serving(protocol.answer) as server:
         async with attached(server, timeout_s=0.1) as engine:
