@@ -36,6 +36,7 @@ from rmrl.trainer.policy_host import PolicyHost
 from rmrl.trainer.policy_judge import judge_key
 from rmrl.trainer.publish import WeightPublisher
 from rmrl.trainer.records import Telemetry
+from rmrl.trainer.reward_files import changes_since_start
 from rmrl.trainer.rollouts import RolloutPool
 from rmrl.trainer.run import Run
 from rmrl.trainer.start_models import start_models
@@ -60,6 +61,8 @@ async def build(checked: Checked, *, config_text: str) -> AsyncIterator[Run]:
             )
         )
         write_to(checked.out_dir / output_dir.LOG_FILE)
+        for line in changes_since_start(checked.out_dir, checked.specs):
+            _log.warning(line)
         _log.info("starting Ray, or joining its cluster")
         stack.enter_context(
             ray_session(

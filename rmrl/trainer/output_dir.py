@@ -1,7 +1,7 @@
 """Ownership of the output folder: one run per folder, one process at a time, nothing overwritten.
 
 <folder>/run.json      what makes the run this run: its configuration without the keys that may
-  change
+  change (and what files its rewards had: `reward_files`)
 <folder>/config.yaml   the resolved configuration; config.2.yaml, ... of resumes that changed
   something
 <folder>/.lock         locked while a run writes here
