@@ -210,6 +210,7 @@ def _step(training: Checked, *, count: int) -> Workload:
             f" responses, {seconds}",
         ),
         seconds_before=cost.seconds,
+        of_step=True,
     )
 
 

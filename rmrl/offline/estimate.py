@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -38,18 +37,22 @@ class Workload:
     """Lines on what is done before the rewards."""
     seconds_before: float | None = 0.0
     """Seconds of that; None where they are not estimated."""
+    of_step: bool = False
+    """Whether these are the responses of one step of a run."""
 
-    def responses_of(self, spec: RewardSpec) -> int:
-        """Return the number of responses that a reward scores, by the shares of the sources; a
-        watcher at a step in which it is asked."""
+    def responses_of(self, spec: RewardSpec) -> float:
+        """Return the number of responses that a reward scores, by the shares of the sources; of a
+        watcher the mean over all steps."""
         rows = 0
         for source, count in self.sources.items():
             if counts_for(spec, source):
                 rows += count
         responses = self.responses * rows / max(sum(self.sources.values()), 1)
-        if spec.watch is not None:
-            return math.ceil(responses * spec.watch.rows)
-        return round(responses)
+        if spec.watch is None:
+            return round(responses)
+        # Without steps `every` has no effect.
+        every = spec.watch.every if self.of_step else 1
+        return responses * spec.watch.rows / every
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,12 +166,15 @@ async def estimate(scorer: Scorer, workload: Workload) -> list[str]:
     return [workload.title, *lines]
 
 
-def cost_line(cost: RewardCost, responses: int) -> str:
-    """Format the cost of `responses` responses."""
+def cost_line(cost: RewardCost, responses: float) -> str:
+    """Format the cost of `responses` responses, a mean where it is no whole number."""
     rows = cost.verdicts.rows
     seconds = cost.seconds / rows * responses
+    count = f"{responses:,.0f}"
+    if abs(responses - round(responses)) > 1e-6:
+        count = f"{responses:,.2g} (on average)" if responses < 10 else f"{count} (on average)"
     line = (
-        f"{cost.name}: {responses:,} responses in about {rough_duration(seconds)} ({rows} took"
+        f"{cost.name}: {count} responses in about {rough_duration(seconds)} ({rows} took"
         f" {cost.seconds:.3g} s)"
     )
     # A training step computes what the cache answered here.

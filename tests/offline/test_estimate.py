@@ -24,7 +24,7 @@ from rmrl.offline.estimate import (
 from rmrl.offline.response_rows import response_rows
 from rmrl.offline.summary import Cost
 from rmrl.rewards.scoring.missing import VerdictCounts
-from rmrl.rewards.specs.spec import SourceWeights
+from rmrl.rewards.specs.spec import SourceWeights, Watch
 from tests.offline.conftest import Bench
 
 
@@ -74,6 +74,30 @@ def test_seconds_and_tokens_scale_with_the_number_of_responses() -> None:
     assert cost_line(cost, 4000) == (
         "judge: 4,000 responses in about 17 min (8 took 2 s), 40,000 tokens in and 8,000 out;"
         " without a verdict: 3 unparseable"
+    )
+
+
+def test_a_watcher_counts_with_its_mean_over_the_steps(bench: Bench) -> None:
+    """512 responses a step: 5 % of them in every 10th step are 2.56 on average, which take 0.25 s
+    each. A file has no steps: 5 % of its rows."""
+    bench.rows("x")
+    spec = bench.checked(f"data.files={bench.folder}/rows.jsonl", needs_out=False).specs[0]
+    watcher = dataclasses.replace(spec, watch=Watch(rows=0.05, every=10))
+    step = Workload(
+        title="one step", responses=512, sources={"": 1}, rows_of=lambda _: [], of_step=True
+    )
+    assert step.responses_of(spec) == 512
+    assert step.responses_of(watcher) == pytest.approx(2.56)
+    file = dataclasses.replace(step, responses=1000, of_step=False)
+    assert file.responses_of(watcher) == pytest.approx(50)
+    cost = RewardCost(
+        name="watcher",
+        seconds=2.0,
+        verdicts=VerdictCounts(rows=8, statuses=Counter(ok=8)),
+        tokens=Cost(computed=8, tokens_in=80, tokens_out=16),
+    )
+    assert cost_line(cost, step.responses_of(watcher)) == (
+        "watcher: 2.6 (on average) responses in about 1 s (8 took 2 s), 26 tokens in and 5 out"
     )
 
 
