@@ -96,10 +96,11 @@ def reward_of(
 ) -> Callable[[Any, Any], Awaitable[float]]:
     """Return a reward function for tasks of verifiers 0.4, with a configuration of its own.
 
-    It scores `trace.last_reply` as the response to `task.prompt`; the other fields of the task are
-    columns (`answer` is the reference). The components become metrics of the trace, those without a
-    verdict are left out. Traces that end close together are scored as one batch. A trace without a
-    reward gets `missing_reward`, without which it raises RewardError and is invalid.
+    It scores `trace.last_reply` as the response to `task.prompt` and the turns between them
+    (`trace_row`); the other fields of the task are columns (`answer` is the reference). The
+    components become metrics of the trace, those without a verdict are left out. Traces that end
+    close together are scored as one batch. A trace without a reward gets `missing_reward`, without
+    which it raises RewardError and is invalid.
     """
 
     async def reward(task: Any, trace: Any) -> float:
@@ -125,6 +126,36 @@ def state_row(state: Mapping[str, Any]) -> dict[str, Any]:
     return row_of(turns_of(state["prompt"]), response, columns, before=before)
 
 
+def trace_row(task: Any, trace: Any) -> dict[str, Any]:
+    """Return the row of a trace of verifiers 0.4: the task's system prompt and prompt, the turns
+    that led to `trace.last_reply`, and that as the response.
+
+    The turns are those of the last branch whose last sampled message is the reply, from its first
+    sampled message on (`verifiers/v1/trace.py`, 0.4.0). An agent that returns another text than its
+    model wrote has none. What a harness put around the task's prompt is left out; where the task
+    has no prompt, what stands in front of the first sampled message is the prompt.
+    """
+    columns: dict[str, Any] = dict(task.model_dump(exclude_none=True))
+    columns.pop("prompt", None)
+    prompt = turns_of(task.prompt)
+    before: list[dict[str, Any]] = []
+    for branch in reversed(trace.branches):
+        turns = turns_of(node.message for node in branch.nodes)
+        written: list[int] = []
+        for place, node in enumerate(branch.nodes):
+            if node.sampled and turns[place]["role"] == "assistant":
+                written.append(place)
+        if written and turns[written[-1]]["content"].strip() == trace.last_reply:
+            before = turns[written[0] : written[-1]]
+            prompt = prompt or turns[: written[0]]
+            break
+    if columns.get("system_prompt"):
+        told = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        if all(turn["role"] != "system" for turn in told):
+            prompt = [{"role": "system", "content": columns["system_prompt"]}, *told]
+    return row_of(prompt, trace.last_reply, columns, before=before or None)
+
+
 def _group_scores(groups: Gathered, states: Sequence[Any]) -> list[Scored]:
     """Return the scores of the states of a group, of which some may have no response: a rollout
     that failed."""
@@ -147,10 +178,7 @@ async def _trace_reward(
     gathered = await asyncio.to_thread(
         gathered_rewards, config, missing_reward=missing_reward, caller="verifiers"
     )
-    columns: dict[str, Any] = dict(task.model_dump(exclude_none=True))
-    columns.pop("prompt", None)
-    row = row_of(turns_of(task.prompt), trace.last_reply, columns)
-    scored = await gathered.score_async(row)
+    scored = await gathered.score_async(trace_row(task, trace))
     for name, number in scored.numbers().items():
         if not math.isnan(number):
             trace.record_metric(name, number)

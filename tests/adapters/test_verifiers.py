@@ -150,7 +150,7 @@ async def test_a_function_for_tasks_scores_the_last_reply(
     path.write_text(yaml.safe_dump(config("right", "length", weights=[1.0, 0.5])))
     monkeypatch.setenv("RMRL_REWARDS", str(path))
     task = TaskData(idx=0, prompt="2 + 2?", answer="4")
-    trace = Trace(last_reply="it is 4", metrics={})
+    trace = Trace(last_reply="it is 4", branches=[], metrics={})
     assert await verifiers.reward(task, trace) == pytest.approx(1.35)
     assert trace.metrics == {"right": 1.0, "length": 0.7}
 
@@ -159,7 +159,67 @@ async def test_a_trace_without_a_reward_is_invalid(config: Make) -> None:
     task = TaskData(prompt=PROMPT, answer="4")
     section = config("right", max_missing=1.0)
     with pytest.raises(RewardError, match="'right' unparseable"):
-        await verifiers.reward_of(section)(task, Trace(last_reply="silent", metrics={}))
-    trace = Trace(last_reply="silent", metrics={})
+        await verifiers.reward_of(section)(
+            task, Trace(last_reply="silent", branches=[], metrics={})
+        )
+    trace = Trace(last_reply="silent", branches=[], metrics={})
     assert await verifiers.reward_of(section, missing_reward=0.0)(task, trace) == 0.0
     assert trace.metrics == {}
+
+
+def branch(*turns: tuple[str, str], sampled_from: int) -> SimpleNamespace:
+    """A path through the messages of a trace: those of the model from `sampled_from` on are
+    sampled."""
+    nodes: list[SimpleNamespace] = []
+    for place, (role, content) in enumerate(turns):
+        sampled = role == "assistant" and place >= sampled_from
+        nodes.append(SimpleNamespace(message={"role": role, "content": content}, sampled=sampled))
+    return SimpleNamespace(nodes=nodes)
+
+
+ASKED = [("system", "Be brief. You have tools."), ("user", "2 + 2?")]
+TALK = [("assistant", "add(2, 2)"), ("tool", "4"), ("user", "So?"), ("assistant", " it is 4\n")]
+
+
+def test_a_trace_is_a_conversation() -> None:
+    """The task's own prompts, not those of the harness; of another branch nothing."""
+    task = TaskData(prompt="2 + 2?", system_prompt="Be brief.", answer="4")
+    aside = branch(*ASKED, ("assistant", "a summary"), sampled_from=2)
+    talk = branch(*ASKED, *TALK, sampled_from=2)
+    for branches in ([talk, aside], [aside, talk]):
+        row = verifiers.trace_row(task, Trace(last_reply="it is 4", branches=branches))
+        assert [(turn["role"], turn["content"]) for turn in row["prompt"]] == [
+            ("system", "Be brief."),
+            ("user", "2 + 2?"),
+            ("assistant", "add(2, 2)"),
+            ("tool", "4"),
+            ("user", "So?"),
+        ]
+        assert row["response"] == "it is 4"
+        assert row["ground_truth"] == "4"
+    elsewhere = verifiers.trace_row(task, Trace(last_reply="four", branches=[talk, aside]))
+    assert [turn["content"] for turn in elsewhere["prompt"]] == ["Be brief.", "2 + 2?"]
+
+
+def test_turns_of_an_example_in_the_prompt_are_prompt() -> None:
+    """The model wrote the last turn alone."""
+    example = [("user", "1 + 1?"), ("assistant", "2")]
+    prompt = [{"role": role, "content": content} for role, content in [*example, ASKED[1]]]
+    shown = branch(*example, ASKED[1], ("assistant", "4"), sampled_from=3)
+    row = verifiers.trace_row(TaskData(prompt=prompt), Trace(last_reply="4", branches=[shown]))
+    assert row["prompt"] == prompt
+    opened = verifiers.trace_row(TaskData(prompt=None), Trace(last_reply="4", branches=[shown]))
+    assert opened["prompt"] == prompt
+
+
+async def test_a_transcript_has_the_earlier_turns_of_a_trace(config: Make, tmp_path: Path) -> None:
+    (tmp_path / "turns.py").write_text(
+        "def compute_score(data_source, solution_str, ground_truth):\n"
+        "    return float(solution_str.count('[assistant]\\n')) + 10 * ('[tool]\\n4' in solution_str)\n"
+    )
+    task = TaskData(prompt="2 + 2?")
+    trace = Trace(
+        last_reply="it is 4", branches=[branch(*ASKED, *TALK, sampled_from=2)], metrics={}
+    )
+    read = {"specs": {"turns": {"reads": "transcript"}}}
+    assert await verifiers.reward_of(config("turns", **read))(task, trace) == 12.0
