@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from rmrl.rewards.judging.thinking import strip_thinking
+from rmrl.rewards.judging.response_parts import response_parts
 
 LABELS: dict[str, tuple[str, ...]] = {
     "python": ("python", "py", "python3"),
@@ -24,17 +24,20 @@ _PYTHON_PARTS = re.compile(r"""#.*|\"{3}|'{3}|\\.|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\
 """Comments, quotes of long strings, and short strings in a line of Python."""
 
 
-def code_block(response: str, language: str, *, needs_block: bool = True) -> str | None:
+def code_block(
+    response: str, language: str, *, needs_block: bool = True, opened: bool | None = None
+) -> str | None:
     """Return the last fenced block that is labelled with the language, else the last one without a
     label; None without one. Empty blocks do not count.
 
     A block that nothing closes reaches to the end: the response broke off in it. Without
     `needs_block` a response without any fence is code as a whole. A thinking part that never ends
-    is followed by no code.
+    is followed by no code; `opened`: whether the prompt began it, None: not known.
     """
-    text, unfinished = strip_thinking(response)
-    if unfinished:
+    parts = response_parts(response, opened=opened)
+    if parts.unclosed:
         return None
+    text = "\n".join(response[start:end] for start, end in parts.answer).strip()
     blocks = fenced_blocks(text)
     if not blocks and not needs_block and text.strip():
         return text

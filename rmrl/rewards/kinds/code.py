@@ -184,7 +184,13 @@ class CodeReward:
         if options.language != "python" and tests["form"] != "stdio":
             detail = f"Tests of functions are run for python only, not for {options.language}."
             return ScoreResult(value=None, status="user_error", detail=detail)
-        code = code_block(item.response, options.language, needs_block=options.needs_block)
+        code = code_block(
+            item.response,
+            options.language,
+            needs_block=options.needs_block,
+            # A part of a response (`reads`) has its thinking behind it.
+            opened=item.opens_thinking if item.whole is None else False,
+        )
         if code is None:
             detail = f"The response has no block of {options.language} code."
             return ScoreResult(value=0.0, detail=detail)

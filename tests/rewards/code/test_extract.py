@@ -31,8 +31,17 @@ from rmrl.rewards.code.extract import code_block, fenced_blocks
         # A string that is never closed ends with its block
         ("```python\ns = '''\n```\nNow:\n```python\nx = '''1'''\n```", "x = '''1'''"),
         ("<think>\n```python\nx = 0\n```\n</think>\n```python\nx = 1\n```", "x = 1"),
-        ("```python\nx = 1\n```\n<think>and now", None),
         ("<think>\n```python\nx = 0\n```", None),
+        # Marks behind the beginning are text
+        ("```python\nx = 1\n```\n<think>and now", "x = 1"),
+        ("```python\ns = '<think>'\nx = 1\n```", "s = '<think>'\nx = 1"),
+        ("```python\nx = 1\n```\nends with </think>", None),
+        ("```python\ns = '<think></think>'\n```", "s = '<think></think>'"),
+        (
+            "<|START_THINKING|>\n```python\nx = 0\n```\n<|END_THINKING|>\n```python\nx = 1\n```",
+            "x = 1",
+        ),
+        ("<|channel|>analysis<|message|>```python\nx = 0\n```<|end|>", None),
         ("```python\ndef f():\n    return 1", "def f():\n    return 1"),
         ("~~~python\nx = '''```'''\n~~~", "x = '''```'''"),
         ("````python\n```\n````", "```"),
@@ -53,6 +62,13 @@ def test_without_a_block_the_whole_text_where_that_is_allowed() -> None:
     assert code_block("    return 1", "python", needs_block=False) == "return 1"
     assert code_block("```cpp\nx\n```", "python", needs_block=False) is None
     assert code_block(" \n", "python", needs_block=False) is None
+
+
+def test_a_thinking_part_that_the_prompt_began() -> None:
+    text = "```python\nx = 0\n```\n"
+    assert code_block(text, "python", opened=True) is None
+    assert code_block(text + "</think>\n```py\nx = 1\n```", "python", opened=True) == "x = 1"
+    assert code_block(text + "</think>", "python", opened=False) == "x = 0"
 
 
 def test_labels_of_other_languages() -> None:
