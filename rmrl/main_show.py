@@ -1,11 +1,13 @@
-"""Entry of `rmrl show`: page through the samples of a run or a scored file, or list the presets.
+"""Entry of `rmrl show`: page through the samples of a run or a scored file, or list what there is.
 
     rmrl show runs/demo/smollm2/samples.jsonl
     rmrl show scored.parquet --where 'judge != rule' --worst 5
     rmrl show presets
+    rmrl show kinds
 
 The first displays the first responses, the second the five lowest rewards on which two components
-differ. The third lists the catalogue of presets with licences and papers.
+differ. The third lists the catalogue of presets with licences and papers, the fourth the kinds of
+rewards.
 Conditions name columns: reward, <component>, status_<component>, step, ... (see --columns).
 """
 
@@ -21,14 +23,15 @@ from rmrl.exit import ends_with_its_reader, exit_code
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the selected responses, or the catalogue, through a pager on a terminal."""
+    """Print the selected responses, or a list, through a pager on a terminal."""
     from rmrl.offline.browse import page, responses, select
     from rmrl.offline.where import condition
 
-    if str(options.file) == "presets" and not options.file.exists():
+    if str(options.file) in ("presets", "kinds") and not options.file.exists():
         from rmrl.rewards.catalogue.listing import catalogue_text
+        from rmrl.rewards.kinds.listing import kinds_text
 
-        _page(catalogue_text())
+        _page(catalogue_text() if str(options.file) == "presets" else kinds_text())
         return
     items = responses(options.file)
     if options.columns:
@@ -66,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="FILE",
         help=(
             "samples.jsonl of a run, or a parquet, jsonl or csv file of rmrl score; presets: the"
-            " catalogue"
+            " catalogue; kinds: the kinds of rewards"
         ),
     )
     parser.add_argument(

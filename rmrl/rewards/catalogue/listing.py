@@ -19,7 +19,10 @@ def catalogue_text() -> str:
         card = family[0].card
         lines = [f"{title} (kind {family[0].spec['kind']})"]
         for preset in family:
-            lines.append(f"  preset:{preset.name}  {preset.path}  [{preset.licence.name}]")
+            lines.append(f"  preset:{preset.name}  {preset.path}  [licence: {preset.licence.name}]")
+        notices = dict.fromkeys(preset.licence.notice for preset in family)
+        for notice in filter(None, notices):
+            lines += _indented("terms", notice)
         lines += _indented("reads", card.reads)
         lines += _indented("paper", card.paper)
         lines += _indented("source", card.source)

@@ -1,11 +1,11 @@
-"""Shared by the drop-ins of the catalogue: a row's reference, and verdicts by pattern."""
+"""Shared by the drop-ins of the catalogue: prompts with a reference, and verdicts by pattern."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from rmrl.rewards.judging.asking import conversation_text
+from rmrl.rewards.judging.asking import conversation_text, fill
 from rmrl.rewards.judging.parser import Parser
 from rmrl.types import Messages
 
@@ -41,6 +41,28 @@ def turns_of(prompt: str | Messages) -> list[dict[str, str]]:
 def question_of(prompt: str | Messages) -> str:
     """A prompt as one text."""
     return conversation_text(prompt)
+
+
+def reference_prompts(
+    template: str,
+    rows: Iterable[tuple[str | Messages, str, object]],
+    *,
+    question: str,
+    response: str,
+    reference: str,
+) -> list[str]:
+    """The prompt of a model that compares a response with a reference, for each row: (prompt,
+    response, ground truth). The keywords are the template's names of the three. Raises ValueError
+    for a row without a reference."""
+    texts: list[str] = []
+    for prompt, written, truth in rows:
+        values = {
+            question: question_of(prompt),
+            response: written,
+            reference: reference_of(truth),
+        }
+        texts.append(fill(template, values))
+    return texts
 
 
 def verdicts(

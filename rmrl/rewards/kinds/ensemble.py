@@ -1,5 +1,5 @@
-"""ensemble: one score from several rewards: their mean, minimum, median, or a lower confidence
-bound.
+"""Kind `ensemble`: one score from several rewards: their mean, minimum, median, or a lower
+confidence bound.
 
     lower_bound = mean - k * std      over the members' (transformed) scores of one response
 

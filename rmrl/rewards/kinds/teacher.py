@@ -1,5 +1,7 @@
-"""Kind `teacher`: another language model rates every token that the policy wrote (on-policy
-distillation: arXiv:2306.13649; K. Lu, "On-Policy Distillation", Thinking Machines Lab, 2025).
+"""Kind `teacher`: another language model rates every token that the policy wrote.
+
+This is on-policy distillation (arXiv:2306.13649; K. Lu, "On-Policy Distillation", Thinking Machines
+Lab, 2025):
 
 prompt tokens + response tokens -> log p_teacher of each response token -> in training, rewards of
   these tokens: log p_teacher - log p_policy, whose mean over sampled tokens is the negative reverse

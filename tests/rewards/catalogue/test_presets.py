@@ -238,7 +238,8 @@ def test_rmrl_show_lists_the_catalogue(
     assert show(["presets"]) == 0
     printed = capsys.readouterr().out
     assert printed.strip() == catalogue_text()
-    assert "preset:xverify-1b  IAAR-Shanghai/xVerify-1B-I  [CC-BY-NC-ND-4.0]" in printed
+    assert "preset:xverify-1b  IAAR-Shanghai/xVerify-1B-I  [licence: CC-BY-NC-ND-4.0]" in printed
+    assert "terms: no commercial use, and no adapted versions" in printed
     assert "https://arxiv.org/abs/2504.10481" in printed
 
 

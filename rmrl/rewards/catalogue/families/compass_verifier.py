@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rmrl.rewards.catalogue.card import Card, Licence
-from rmrl.rewards.catalogue.rows import prompt_file, question_of, reference_of, verdicts
-from rmrl.rewards.judging.asking import fill
+from rmrl.rewards.catalogue.rows import prompt_file, reference_prompts, verdicts
 
 CARD = Card(
     title="CompassVerifier",
@@ -43,15 +42,11 @@ def rm_preprocess(
     ground_truths: Sequence[Any],
 ) -> list[list[dict[str, str]]]:
     """One user turn."""
-    rows: list[list[dict[str, str]]] = []
-    for prompt, response, truth in zip(text_prompts, text_responses, ground_truths, strict=True):
-        values = {
-            "question": question_of(prompt),
-            "gold_answer": reference_of(truth),
-            "llm_response": response,
-        }
-        rows.append([{"role": "user", "content": fill(_PROMPT, values)}])
-    return rows
+    rows = zip(text_prompts, text_responses, ground_truths, strict=True)
+    texts = reference_prompts(
+        _PROMPT, rows, question="question", response="llm_response", reference="gold_answer"
+    )
+    return [[{"role": "user", "content": text}] for text in texts]
 
 
 def rm_postprocess(results: Sequence[str], responses: Sequence[str]) -> list[float | None]:

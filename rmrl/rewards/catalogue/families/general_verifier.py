@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rmrl.rewards.catalogue.card import Card, Licence
-from rmrl.rewards.catalogue.rows import prompt_file, question_of, reference_of, verdicts
-from rmrl.rewards.judging.asking import fill
+from rmrl.rewards.catalogue.rows import prompt_file, reference_prompts, verdicts
 from rmrl.rewards.rules.verifiers.format import last_boxed
 
 CARD = Card(
@@ -40,16 +39,14 @@ def rm_preprocess(
     ground_truths: Sequence[Any],
 ) -> list[str]:
     """The prompt as plain text: the model was trained without a chat template."""
-    rows: list[str] = []
-    for prompt, response, truth in zip(text_prompts, text_responses, ground_truths, strict=True):
+    answers: list[str] = []
+    for response in text_responses:
         answer = last_boxed(response)
-        values = {
-            "question": question_of(prompt),
-            "ground_truth": reference_of(truth),
-            "student_answer": response if answer is None else answer,
-        }
-        rows.append(fill(_PROMPT, values))
-    return rows
+        answers.append(response if answer is None else answer)
+    rows = zip(text_prompts, answers, ground_truths, strict=True)
+    return reference_prompts(
+        _PROMPT, rows, question="question", response="student_answer", reference="ground_truth"
+    )
 
 
 def rm_postprocess(results: Sequence[str], responses: Sequence[str]) -> list[float | None]:
