@@ -73,6 +73,9 @@ class TrainEngine(Protocol):
         """Return the log-probabilities of the response tokens; roles actor and ref."""
         ...
 
+    # Where its backend states `energies`: logprobs_and_energies(batch), the log-probabilities and
+    # the energies of the response tokens (see TrainBatch), for estimators that read those.
+
     def values(self, batch: TrainBatch) -> Ragged:
         """Return V before each response token, in the units of the returns; role critic."""
         ...

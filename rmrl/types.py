@@ -284,6 +284,11 @@ class AdvantageInputs:
     weights_C: torch.Tensor | None = None
     baseline_rewards_B: torch.Tensor | None = None
     """Reward of the greedy response to the row's prompt (NaN = it has none), for remax."""
+    energies_BT: torch.Tensor | None = None
+    """Energy of each token under the old policy (see `TrainBatch`), for optimal_token_baseline."""
+    rollout_weights_BT: torch.Tensor | None = None
+    """Importance weights of rollout correction, those of rejected tokens included; beside
+    `energies_BT` alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,6 +352,10 @@ class TrainBatch:
     prompt_tokens: Ragged | None = None
     """Tokens of `loss_mask` of all responses to the row's prompt, the same number at each token."""
     old_logprobs: Ragged | None = None
+    energies: Ragged | None = None
+    """Energy of each token under the old policy, 0..2: the squared length of the gradient of
+    log pi_old(token) with respect to the logits over the temperature, 1 - 2 pi_old(token) + sum of
+    the squares of all tokens' probabilities. None once the advantages are there."""
     ref_logprobs: Ragged | None = None
     advantages: Ragged | None = None
     values: Ragged | None = None
@@ -361,6 +370,7 @@ class TrainBatch:
         "nll_weights",
         "prompt_tokens",
         "old_logprobs",
+        "energies",
         "ref_logprobs",
         "advantages",
         "values",

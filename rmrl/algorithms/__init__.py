@@ -33,6 +33,9 @@ ADVANTAGES: Registry[Estimator | EstimatorFunction] = Registry(
         "grpo_passk": "rmrl.algorithms.advantages.grpo_passk:grpo_passk",
         "maxrl": "rmrl.algorithms.advantages.maxrl:maxrl",
         "opo": "rmrl.algorithms.advantages.opo:opo",
+        "optimal_token_baseline": (
+            "rmrl.algorithms.advantages.optimal_token_baseline:optimal_token_baseline"
+        ),
         "reinforce_plus_plus": "rmrl.algorithms.advantages.reinforce_plus_plus:reinforce_plus_plus",
         "reinforce_plus_plus_baseline": (
             "rmrl.algorithms.advantages.reinforce_plus_plus_baseline:reinforce_plus_plus_baseline"

@@ -43,6 +43,9 @@ class Estimator:
     """Reads `baseline_rewards_B`, the reward of a greedy response to each prompt."""
     components: bool = False
     """Reads `scores_BC` and `weights_C`, the score of each reward."""
+    energies: bool = False
+    """Reads `energies_BT`, for which the training engine computes the old policy's
+    log-probabilities in a forward pass of their own."""
     token_rewards: bool = True
     """Takes `token_rewards_BT` (KL in reward, process rewards). False: raises ConfigError for
     them."""

@@ -129,6 +129,8 @@ class Backend:
 
     engine: str | Callable[..., TrainEngine]
     """The engine's class, or "module:Class" of one whose import is heavy."""
+    energies: bool = False
+    """Its engine has `logprobs_and_energies` (see rmrl.interfaces.TrainEngine)."""
     memory: Memory = field(default_factory=Replicated)
     row_assignment: Callable[[TrainedConfig, int, str], RowAssignment] = _rows_of_their_own
     """(settings, processes, section) -> the rows of each process; ConfigError where the parallel

@@ -87,27 +87,39 @@ class TrainingEngine:
         same holds for `values`.
         """
         assert self._settings.role != "critic", "a critic has values, no log-probabilities"
-        return self._per_token(batch)
+        return self._per_token(batch)[0]
+
+    def logprobs_and_energies(self, batch: TrainBatch) -> tuple[Ragged, Ragged]:
+        """`logprobs`, and the energy of each response token (rmrl.models.softmax) in the same
+        shape, from the same forward pass."""
+        assert self._settings.role != "critic", "a critic has values, no log-probabilities"
+        logprobs, energies = self._per_token(batch, energies=True)
+        return logprobs, energies
 
     def values(self, batch: TrainBatch) -> Ragged:
         """Value of the state before each response token; float32, rows and lengths as
         `batch.response_mask`."""
         assert self._settings.role == "critic", "only a critic has values"
-        return self._per_token(batch)
+        return self._per_token(batch)[0]
 
-    def _per_token(self, batch: TrainBatch) -> Ragged:
-        """The model's outputs without a gradient, in the order of the rows."""
+    def _per_token(self, batch: TrainBatch, *, energies: bool = False) -> list[Ragged]:
+        """The model's outputs without a gradient, and with `energies` theirs, in the order of the
+        rows."""
         plan = self._plan(batch, logprob_limits(self._settings, packed=self._part.packed))
         count = len(batch) if self._part.answers else 0
-        rows: list[np.ndarray] = [np.zeros(0, np.float32)] * count
-        outputs = self._part.compute([micro for _, micro in plan])
+        streams: list[list[np.ndarray]] = []
+        for _ in range(2 if energies else 1):
+            streams.append([np.zeros(0, np.float32)] * count)
+        outputs = self._part.compute([micro for _, micro in plan], energies=energies)
         # A process that does not answer has no outputs at all.
         for output, (index, micro) in zip(outputs, plan, strict=False):
-            flat = Ragged(output.cpu().numpy(), micro.response_mask.lengths)
-            # A dummy has a row but no index.
-            for row, values in zip(index, flat.rows(), strict=False):
-                rows[row] = values
-        return Ragged.of(rows, np.float32)
+            numbers = output.cpu().numpy().reshape(len(streams), -1)
+            for rows, of_stream in zip(streams, numbers, strict=True):
+                flat = Ragged(of_stream, micro.response_mask.lengths)
+                # A dummy has a row but no index.
+                for row, values in zip(index, flat.rows(), strict=False):
+                    rows[row] = values
+        return [Ragged.of(rows, np.float32) for rows in streams]
 
     def _plan(self, batch: TrainBatch, limits: Limits) -> list[tuple[np.ndarray, TrainBatch]]:
         """(row numbers, micro-batch) pairs, the same number in every process; dummies, which have

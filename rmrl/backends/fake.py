@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -49,6 +50,14 @@ class FakeTrainEngine:
         with torch.no_grad():
             logprobs_N, _ = self._logprobs(batch)
         return Ragged(logprobs_N.numpy(), batch.response_mask.lengths.copy())
+
+    def logprobs_and_energies(self, batch: TrainBatch) -> tuple[Ragged, Ragged]:
+        """Log-probabilities and energies; see TrainingEngine.logprobs_and_energies."""
+        logprobs = self.logprobs(batch)
+        with torch.no_grad():
+            p_V = torch.softmax(self._weights_V / self._settings.temperature, dim=0)
+        energies_N = 1 - 2 * np.exp(logprobs.values) + float(p_V.square().sum())
+        return logprobs, Ragged(energies_N, logprobs.lengths.copy())
 
     def _logprobs(self, batch: TrainBatch) -> tuple[Tensor, Tensor]:
         targets_N = response_tokens(batch, torch.device("cpu")).targets_N

@@ -68,9 +68,10 @@ class ModelPart(Protocol):
         """`all_sum` by name; processes that do not answer may lack names."""
         ...
 
-    def compute(self, micros: Sequence[TrainBatch]) -> Iterator[Tensor]:
+    def compute(self, micros: Sequence[TrainBatch], *, energies: bool = False) -> Iterator[Tensor]:
         """Log-probabilities (a critic's values), float32 [N], of each micro-batch, without
-        gradient; nothing where `answers` is False."""
+        gradient; nothing where `answers` is False. `energies`: [2, N], the tokens' energies below
+        their log-probabilities."""
         ...
 
     def train(self, micros: Sequence[TrainBatch], loss: Loss) -> None:

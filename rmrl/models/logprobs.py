@@ -30,8 +30,9 @@ from rmrl.models.linear_head import (
 from rmrl.models.packing import Layout, hidden_states
 from rmrl.models.softmax import WHOLE, OfLogits, Softmax
 
-EntropyMode = Literal["none", "detached", "grad"]
-"""Whether token entropies are computed, and whether a gradient flows through them."""
+EntropyMode = Literal["none", "detached", "grad", "energy"]
+"""Whether token entropies are computed, and whether a gradient flows through them. energy: the
+targets' energies (rmrl.models.softmax) in their place, where no gradient is computed at all."""
 
 
 def logprobs_from_logits(
@@ -42,8 +43,13 @@ def logprobs_from_logits(
     entropy: EntropyMode = "none",
     softmax: Softmax = WHOLE,
 ) -> tuple[Tensor, Tensor | None]:
-    """log p(target) and entropy (nats; None for entropy "none") of softmax(logits / temperature),
-    float32 of shape [N]."""
+    """log p(target) and entropy (nats; None for entropy "none"; energies for "energy") of
+    softmax(logits / temperature), float32 of shape [N]."""
+    if entropy == "energy":
+        assert not torch.is_grad_enabled(), "energies have no gradient"
+        scaled_NV = logits_NV.to(torch.float32, copy=True).div_(temperature)
+        logprobs_N, totals = softmax.forward(scaled_NV, targets_N, entropy=False)
+        return logprobs_N, softmax.energies(scaled_NV, totals)
     logprobs_N, entropy_N = OfLogits.apply(
         logits_NV, targets_N, temperature, entropy != "none", softmax
     )
@@ -70,10 +76,11 @@ def token_logprobs(
     `softmax` reads: [n, V], or a share of the vocabulary if both use the same share. The gradients
     of a LinearHead are computed without autograd's graph (see rmrl.models.linear_head), those of
     any other head through it. Returns float32 tensors of shape [N]; the second is None for entropy
-    "none".
+    "none" and holds energies for "energy".
     """
     recompute = len(targets_N) > kept_rows
     if torch.is_grad_enabled() and isinstance(head, LinearHead):
+        assert entropy != "energy", "energies have no gradient"
         slicing = Slicing(
             rows=slice_rows,
             keep=not recompute,
@@ -190,7 +197,7 @@ class ResponseModel(nn.Module):
         entropy: EntropyMode = "none",
         layout: Layout | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Log-probabilities [N] (and entropies [N]) of `targets_N`.
+        """Log-probabilities [N] (and entropies or energies [N]) of `targets_N`.
 
         `input_ids_BS` is right-padded, or has a `layout` (see rmrl.models.packing and
         rmrl.models.shared_prompts).

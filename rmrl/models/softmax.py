@@ -47,6 +47,18 @@ class Softmax(Protocol):
         """Gradient with respect to `scaled_NV`, in its place; a gradient of None is zero."""
         ...
 
+    def energies(self, scaled_NV: Tensor, totals: Totals) -> Tensor:
+        """Energy of each target [N], computed in the place of `scaled_NV`, which `forward` has read
+        without entropy.
+
+        It is the squared length of the gradient of log p_t, from 0 (p_t = 1) to 2:
+
+            sum_v (1[v = t] - p_v)^2 = 1 - 2 p_t + sum_v p_v^2
+
+        The left side keeps its digits where p_t is close to 1, the right one does not.
+        """
+        ...
+
 
 def gradient_of_all(
     scaled_NV: Tensor,
@@ -103,6 +115,12 @@ class WholeSoftmax:
             scaled_NV, totals, direct_N1=direct_N1, grad_entropy_N=grad_entropy_N
         )
         return grad_NV.scatter_add_(1, totals.targets_N[:, None], direct_N1)
+
+    def energies(self, scaled_NV: Tensor, totals: Totals) -> Tensor:
+        probabilities_NV = scaled_NV.sub_(totals.log_z_N[:, None]).exp_()
+        less_N1 = torch.full_like(totals.log_z_N, -1.0)[:, None]
+        gradient_NV = probabilities_NV.scatter_add_(1, totals.targets_N[:, None], less_N1)
+        return gradient_NV.square_().sum(-1)
 
 
 WHOLE = WholeSoftmax()

@@ -11,7 +11,7 @@ import torch
 from rmrl.algorithms import ADVANTAGES, pf_ppo, rollout_correction
 from rmrl.algorithms.kl import KLController
 from rmrl.algorithms.rewards import kl_token_rewards
-from rmrl.config.schema import AlgorithmConfig
+from rmrl.config.schema import AlgorithmConfig, RolloutCorrectionConfig
 from rmrl.rewards.scoring.items import ResponseRow
 from rmrl.trainer.scored_rollouts import ScoredRollouts
 from rmrl.trainer.step_rewards import rewards_with_steps, step_token_rewards
@@ -149,7 +149,8 @@ def add_advantages(
 
     Scores of parts of a response are token rewards where each part ends; `decode` turns the
     policy's tokens into the text in which these places are counted. Teachers' log-ratios are
-    rewards of their tokens; they are taken to the old policy's log-probabilities.
+    rewards of their tokens; they are taken to the old policy's log-probabilities. Energies have
+    done their work here and leave the batch.
     """
     lengths = batch.train.response_mask.lengths
     mask_BT = torch.from_numpy(batch.train.response_mask.padded(0))
@@ -166,6 +167,14 @@ def add_advantages(
         metrics |= of_teachers
     values = batch.train.values
     values_BT = None if values is None else torch.from_numpy(values.padded(0))
+    energies = batch.train.energies
+    energies_BT = None if energies is None else torch.from_numpy(energies.padded(0))
+    weights_BT = None
+    correction = settings.rollout_correction
+    if energies is not None and correction.rollout_is is not None:
+        # of all tokens: a rejection changes no advantage
+        unrejected = dataclasses.replace(correction, rollout_rs=None)
+        weights_BT, _, _ = _corrected(batch.train, mask_BT, unrejected)
     baselines_B = None
     if batch.baselines_B is not None:
         baselines_B = torch.from_numpy(batch.baselines_B.astype(np.float32))
@@ -178,13 +187,15 @@ def add_advantages(
         scores_BC=torch.from_numpy(batch.scores_BC.astype(np.float32)),
         weights_C=torch.from_numpy(batch.weights_C.astype(np.float32)),
         baseline_rewards_B=baselines_B,
+        energies_BT=energies_BT,
+        rollout_weights_BT=weights_BT,
     )
     estimated = ADVANTAGES[settings.adv_estimator](inputs, settings=settings)
     advantages = Ragged.from_padded(estimated.advantages_BT.float().numpy(), lengths)
     returns = None
     if estimated.returns_BT is not None:
         returns = Ragged.from_padded(estimated.returns_BT.float().numpy(), lengths)
-    train = dataclasses.replace(batch.train, advantages=advantages, returns=returns)
+    train = dataclasses.replace(batch.train, advantages=advantages, returns=returns, energies=None)
     return dataclasses.replace(batch, train=train), metrics | estimated.metrics
 
 
@@ -219,21 +230,26 @@ def correct_rollout(batch: ScoredBatch, settings: AlgorithmConfig) -> tuple[Scor
     train = batch.train
     if correction.rollout_is is None and correction.rollout_rs is None:
         return batch, {}
-    assert train.old_logprobs is not None
-    assert train.rollout_logprobs is not None
     lengths = train.response_mask.lengths
-    old_BT = torch.from_numpy(train.old_logprobs.padded(0))
-    rollout_BT = torch.from_numpy(train.rollout_logprobs.padded(0))
     mask_BT = torch.from_numpy(train.response_mask.padded(0))
-    weights_BT, kept_BT, metrics = rollout_correction.correct(
-        old_BT, rollout_BT, mask_BT, correction
-    )
+    weights_BT, kept_BT, metrics = _corrected(train, mask_BT, correction)
     weights = None if weights_BT is None else Ragged.from_padded(weights_BT.numpy(), lengths)
     kept_mask = None
     if correction.rollout_rs is not None:
         kept_mask = Ragged.from_padded(kept_BT.numpy(), lengths)
     corrected = dataclasses.replace(train, rollout_weights=weights, kept_mask=kept_mask)
     return dataclasses.replace(batch, train=corrected), metrics
+
+
+def _corrected(
+    train: TrainBatch, mask_BT: torch.Tensor, correction: RolloutCorrectionConfig
+) -> tuple[torch.Tensor | None, torch.Tensor, Metrics]:
+    """See rollout_correction.correct."""
+    assert train.old_logprobs is not None
+    assert train.rollout_logprobs is not None
+    old_BT = torch.from_numpy(train.old_logprobs.padded(0))
+    rollout_BT = torch.from_numpy(train.rollout_logprobs.padded(0))
+    return rollout_correction.correct(old_BT, rollout_BT, mask_BT, correction)
 
 
 def redraw(

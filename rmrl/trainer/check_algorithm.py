@@ -61,6 +61,18 @@ def needs_critic(config: Config) -> bool:
     return bool(estimator_of(config).values)
 
 
+def needs_old_logprobs(config: Config) -> bool:
+    """Return whether they are computed before the update, whatever the estimator reads: a single
+    update on fresh samples computes them in its own forward pass."""
+    actor = config.actor_rollout_ref.actor
+    algorithm = config.algorithm
+    one_batch = actor.ppo_mini_batch_size >= config.data.train_batch_size
+    if actor.ppo_epochs != 1 or not one_batch or algorithm.use_kl_in_reward:
+        return True
+    correction = algorithm.rollout_correction
+    return correction.rollout_is is not None or correction.rollout_rs is not None
+
+
 def critic_settings(config: Config) -> CriticConfig:
     """Return section `critic` with every null replaced by the actor's setting."""
     critic = config.critic
@@ -98,6 +110,13 @@ def _estimator_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str
         yield (
             f"actor_rollout_ref.rollout.n={n} with {setting}: {effect}; use n >= 2 or"
             " adv_estimator=reinforce_plus_plus"
+        )
+    if estimator.energies and config.algorithm.rollout_correction.bypass_mode:
+        yield (
+            f"algorithm.adv_estimator={name} reads the energies of tokens, which the training"
+            " engine computes with its log-probabilities, and"
+            " algorithm.rollout_correction.bypass_mode=True takes those of the rollout engine; set"
+            " bypass_mode=False, or use adv_estimator=opo"
         )
     weighted: list[RewardSpec] = []
     for spec in specs:

@@ -9,6 +9,7 @@ from rmrl.backends import TRAIN_ENGINES, backend_of
 from rmrl.backends.descriptor import Sharding
 from rmrl.config.schema import Config, TrainedConfig
 from rmrl.config.schema.actor import BACKEND_SECTIONS
+from rmrl.trainer.check_algorithm import estimator_of
 
 _ACTOR = "actor_rollout_ref.actor"
 
@@ -29,6 +30,13 @@ def strategy_problems(config: Config, *, device: str) -> Iterator[str]:
     sharding = Sharding(
         model=policy, trained=actor, world_size=world_size, section=_ACTOR, device=device
     )
+    if estimator_of(config).energies and not backend.energies and not config.trainer.val_only:
+        yield (
+            f"algorithm.adv_estimator={config.algorithm.adv_estimator} reads the energies of"
+            f" tokens, which {_ACTOR}.strategy={actor.strategy} does not state that it computes;"
+            " use strategy=fsdp2, or adv_estimator=opo; a backend of your own states energies=True"
+            " and has a method logprobs_and_energies"
+        )
     yield from backend.settings_problems(sharding)
     yield from backend.model_problems(policy, _ACTOR, "actor_rollout_ref.model")
 

@@ -127,11 +127,17 @@ class TrainedModel:
     async def logprobs(self, batch: TrainBatch) -> Ragged:
         """Return log-probabilities of the response tokens under the present weights, rows in the
         batch's order."""
-        return await self._per_row("logprobs", batch)
+        return (await self._per_row("logprobs", batch))[0]
+
+    async def logprobs_and_energies(self, batch: TrainBatch) -> tuple[Ragged, Ragged]:
+        """Return log-probabilities and energies of the response tokens, both of one forward pass,
+        rows in the batch's order."""
+        logprobs, energies = await self._per_row("logprobs_and_energies", batch)
+        return logprobs, energies
 
     async def values(self, batch: TrainBatch) -> Ragged:
         """Return the critic's value before each response token, rows in the batch's order."""
-        return await self._per_row("values", batch)
+        return (await self._per_row("values", batch))[0]
 
     async def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
         """Take one optimizer step per mini-batch and epoch."""
@@ -168,13 +174,21 @@ class TrainedModel:
         numbers = split_by_length(batch.tokens.lengths, len(self._assignment.output_ranks))
         return numbers, [batch.select(rows) for rows in numbers]
 
-    async def _per_row(self, method: str, batch: TrainBatch) -> Ragged:
+    async def _per_row(self, method: str, batch: TrainBatch) -> list[Ragged]:
+        """Return what the method answers, one or several numbers per response token, in the batch's
+        order."""
         numbers, shares = self._deal(batch)
-        placed: list[np.ndarray] = [np.zeros(0, np.float32)] * len(batch)
-        for rows, part in zip(numbers, await self._on_shares(method, shares), strict=True):
-            for row, values in zip(rows, part.rows(), strict=True):
-                placed[int(row)] = values
-        return Ragged.of(placed, np.float32)
+        answers: list[Any] = []
+        for answer in await self._on_shares(method, shares):
+            answers.append(answer if isinstance(answer, tuple) else (answer,))
+        streams: list[Ragged] = []
+        for parts in zip(*answers, strict=True):
+            placed: list[np.ndarray] = [np.zeros(0, np.float32)] * len(batch)
+            for rows, part in zip(numbers, parts, strict=True):
+                for row, values in zip(rows, part.rows(), strict=True):
+                    placed[int(row)] = values
+            streams.append(Ragged.of(placed, np.float32))
+        return streams
 
     async def _on_shares(self, method: str, shares: Sequence[object]) -> list[Any]:
         """Call every process on the rows of its share; return the answers by share.

@@ -43,6 +43,7 @@ from rmrl.trainer.batches import (
     logprob_difference,
     redraw,
 )
+from rmrl.trainer.check_algorithm import estimator_of, needs_old_logprobs
 from rmrl.trainer.collector import Collector
 from rmrl.trainer.evaluate import validation_metrics, validation_sampling
 from rmrl.trainer.interrupts import signal_handler
@@ -280,7 +281,7 @@ class Run:
 
     async def add_logprobs(self, batch: ScoredBatch) -> ScoredBatch:
         """Add old_logprobs where they are needed, ref_logprobs with a reference, values with a
-        critic."""
+        critic, energies for an estimator that reads them."""
         train = batch.train
         models = self.models
         if not len(train):
@@ -291,7 +292,10 @@ class Run:
             if self.config.algorithm.rollout_correction.bypass_mode:
                 assert train.rollout_logprobs is not None, "every rollout engine returns logprobs"
                 streams["old_logprobs"] = train.rollout_logprobs
-            elif self._needs_old_logprobs() or any(batch.teachers):
+            elif estimator_of(self.config).energies:
+                both = await models.actor.logprobs_and_energies(train)
+                streams["old_logprobs"], streams["energies"] = both
+            elif needs_old_logprobs(self.config) or any(batch.teachers):
                 streams["old_logprobs"] = await models.actor.logprobs(train)
             if models.reference is not None:
                 streams["ref_logprobs"] = await models.reference.logprobs(train)
@@ -305,16 +309,6 @@ class Run:
         streams = await unless_lost(models.side_by_side(policy, critic))
         train = dataclasses.replace(train, **streams[0], **streams[1])
         return dataclasses.replace(batch, train=train)
-
-    def _needs_old_logprobs(self) -> bool:
-        """A single update on fresh samples computes them in its own forward pass."""
-        actor = self.config.actor_rollout_ref.actor
-        algorithm = self.config.algorithm
-        one_batch = actor.ppo_mini_batch_size >= self.config.data.train_batch_size
-        if actor.ppo_epochs != 1 or not one_batch or algorithm.use_kl_in_reward:
-            return True
-        correction = algorithm.rollout_correction
-        return correction.rollout_is is not None or correction.rollout_rs is not None
 
     def add_advantages(self, batch: ScoredBatch) -> tuple[ScoredBatch, Metrics]:
         """Estimate advantages, and correct for the difference between sampling and training

@@ -36,6 +36,18 @@ def test_starts_uniform():
     assert engine().logprobs(batch()).values.tolist() == pytest.approx([-math.log(TOY_TOKENS)])
 
 
+def test_energies_by_hand():
+    toy = engine(lr=64 * math.log(3))
+    _, energies = toy.logprobs_and_energies(batch())
+    assert energies.values.tolist() == pytest.approx([63 / 64])  # 1 - 2 / 64 + 64 / 64^2
+    assert energies.lengths.tolist() == [1]
+    toy.update([batch()])
+    # logit 7 is now 64 log 3 above the others: p_7 = 1 up to 3^-64
+    logprobs, energies = toy.logprobs_and_energies(batch())
+    assert logprobs.values.tolist() == toy.logprobs(batch()).values.tolist()
+    assert energies.values.tolist() == pytest.approx([0.0], abs=1e-6)
+
+
 def test_one_step_by_hand():
     toy = engine(lr=1.0)
     metrics = toy.update([batch()])

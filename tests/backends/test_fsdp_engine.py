@@ -93,15 +93,22 @@ def one_process_run(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> d
 
 def test_logprobs_equal_transformers(policy: Path):
     batch = make_batch(6, seed=3)
-    got = engine(make_settings(policy, ppo_max_token_len_per_gpu=40)).logprobs(batch)
-    assert got.lengths.tolist() == batch.response_mask.lengths.tolist()
+    trained = engine(make_settings(policy, ppo_max_token_len_per_gpu=40))
+    got, energies = trained.logprobs_and_energies(batch)
+    assert np.array_equal(got.values, trained.logprobs(batch).values)
+    assert got.lengths.tolist() == energies.lengths.tolist() == batch.response_mask.lengths.tolist()
     model = AutoModelForCausalLM.from_pretrained(policy)
-    for row, count, values in zip(batch.tokens.rows(), got.lengths, got.rows(), strict=True):
+    rows = zip(batch.tokens.rows(), got.lengths, got.rows(), energies.rows(), strict=True)
+    for row, count, values, of_row in rows:
         ids = torch.from_numpy(row)
         with torch.no_grad():
             log_p = (model(ids[None]).logits[0] / TEMPERATURE).log_softmax(-1)
-        expected = [log_p[i - 1, ids[i]].item() for i in range(len(ids) - count, len(ids))]
+        places = range(len(ids) - count, len(ids))
+        expected = [log_p[i - 1, ids[i]].item() for i in places]
         assert values == pytest.approx(expected, abs=1e-5)
+        squares = log_p.exp().square().sum(-1)
+        expected = [(1 - 2 * log_p[i - 1, ids[i]].exp() + squares[i - 1]).item() for i in places]
+        assert of_row == pytest.approx(expected, abs=1e-5)
 
 
 def test_rows_without_a_response_have_empty_logprobs(policy: Path):

@@ -169,6 +169,10 @@ def test_shared_prompts_train_as_rows(policy: Path, tokens: int):
     moved = apart.logprobs(batch).values
     assert np.abs(moved - expected).max() > 1e-3
     np.testing.assert_allclose(shared.logprobs(batch).values, moved, atol=1e-4)
+    for ours, theirs in zip(
+        shared.logprobs_and_energies(batch), apart.logprobs_and_energies(batch), strict=True
+    ):
+        np.testing.assert_allclose(ours.values, theirs.values, atol=1e-4)
 
 
 def test_a_prompt_goes_through_the_model_once(policy: Path):

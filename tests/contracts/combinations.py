@@ -61,7 +61,7 @@ from rmrl.types import (
 ROWS = 12
 LONGEST = 6
 NAN = math.nan
-STREAMS = ("new", "old", "ref", "rollout", "entropy", "values", "old_values")
+STREAMS = ("new", "old", "ref", "rollout", "entropy", "values", "old_values", "energies")
 
 FACTORS: Mapping[str, Sequence[Any]] = {
     "estimator": tuple(ADVANTAGES),
@@ -265,7 +265,7 @@ def _stream(name: str, case: Case, row: int, draw: np.random.Generator) -> np.nd
     scale = {"old": 0.0, "new": moved, "ref": max(moved, 1.0)}
     if name in scale:
         return base + scale[name] * noise
-    return np.abs(noise) if name == "entropy" else noise
+    return np.abs(noise) if name in ("entropy", "energies") else noise
 
 
 def _response(row: int, case: Case, *, rollout: np.ndarray, text: str) -> Response:
@@ -372,6 +372,8 @@ def informative(case: Case, data: Data) -> ScoredBatch:
     extra: dict[str, Any] = {"old_logprobs": stream("old"), "ref_logprobs": stream("ref")}
     if estimator_named(case.estimator).values:
         extra["values"] = stream("old_values")
+    if estimator_named(case.estimator).energies:
+        extra["energies"] = stream("energies")
     if case.holes:
         masks = [
             np.asarray(np.arange(n) % 4 != 1, dtype=np.float32)
@@ -388,7 +390,7 @@ def spoilt_outside(batch: ScoredBatch) -> ScoredBatch:
     outside = train.response_mask.values == 0
     streams = {
         name: getattr(train, name)
-        for name in ("old_logprobs", "ref_logprobs", "rollout_logprobs", "values")
+        for name in ("old_logprobs", "ref_logprobs", "rollout_logprobs", "values", "energies")
     }
     spoilt = {
         name: Ragged(np.where(outside, np.float32(NAN), stream.values), stream.lengths)

@@ -42,6 +42,7 @@ PER_ROW = (
     "values_BT",
     "scores_BC",
     "baseline_rewards_B",
+    "energies_BT",
 )
 CUT_DEPENDENT_LOSSES = [name for name in LOSSES if loss_named(name).depends_on_cut]
 CUT_FREE_LOSSES = [name for name in LOSSES if not loss_named(name).depends_on_cut]
@@ -66,6 +67,7 @@ def advantage_inputs(name: str, garbage: float = 0.0) -> AdvantageInputs:
         scores_BC=scores_BC,
         weights_C=torch.tensor([1.0, 0.5]),
         baseline_rewards_B=torch.tensor([0.1, -0.3, math.nan, 0.2, 0.0, 0.4]),
+        energies_BT=stream().abs(),
     )
 
 
@@ -180,6 +182,7 @@ def test_the_descriptor_states_what_an_estimator_needs(name: str) -> None:
     assert refuses(values_BT=None) == stated.values
     assert refuses(baseline_rewards_B=None) == stated.baseline
     assert refuses(scores_BC=None, weights_C=None) == stated.components
+    assert refuses(energies_BT=None) == stated.energies
     assert not stated.problems(AlgorithmConfig())
 
 

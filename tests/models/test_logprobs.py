@@ -6,9 +6,11 @@ import math
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from rmrl.errors import ConfigError
+from rmrl.models.linear_head import LinearHead
 from rmrl.models.logprobs import ResponseModel, logprobs_from_logits, token_logprobs
 
 
@@ -112,6 +114,87 @@ def test_detached_entropy_carries_no_gradient():
         slice_rows=2,
     )
     assert not entropy.requires_grad
+
+
+def test_energy_by_hand():
+    logits = torch.tensor([[0.0, math.log(3.0)]])  # p = 1/4, 3/4; sum of squares 10/16
+    with torch.no_grad():
+        for target, expected in ((0, 1 - 2 / 4 + 10 / 16), (1, 1 - 6 / 4 + 10 / 16)):
+            logprobs, energy = logprobs_from_logits(
+                logits, torch.tensor([target]), temperature=1.0, entropy="energy"
+            )
+            assert energy.tolist() == pytest.approx([expected])
+            assert logprobs.exp().item() == pytest.approx((0.25, 0.75)[target])
+
+
+def test_an_energy_close_to_zero_keeps_its_digits():
+    # 1 - p = 1 / (1 + e^8) = 3.3535e-4, and the energy 2 (1 - p)^2; 1 - 2 p + sum of squares has
+    # errors of 1e-7 in float32
+    with torch.no_grad():
+        _, energy = logprobs_from_logits(
+            torch.tensor([[8.0, 0.0]]), torch.tensor([0]), temperature=1.0, entropy="energy"
+        )
+    assert energy.item() == pytest.approx(2 * 3.3535e-4**2, rel=0.01)
+
+
+@pytest.mark.parametrize("linear", [True, False])
+@pytest.mark.parametrize("slice_rows", [1, 3, 7, 100])
+def test_energies_equal_the_squares_of_a_dense_softmax(slice_rows: int, linear: bool):
+    torch.manual_seed(1)
+    weight, hidden, targets = torch.randn(50, 8), torch.randn(7, 8), torch.randint(0, 50, (7,))
+    head = LinearHead(weight) if linear else lambda hidden_nH: hidden_nH @ weight.T
+    options = {"head": head, "temperature": 0.7, "slice_rows": slice_rows}
+    with torch.no_grad():
+        logprobs, energies = token_logprobs(hidden, targets, entropy="energy", **options)
+        plain, _ = token_logprobs(hidden, targets, **options)
+    assert torch.equal(logprobs, plain)
+    p = (hidden @ weight.T / 0.7).double().softmax(-1)
+    expected = 1 - 2 * p.gather(1, targets[:, None])[:, 0] + p.square().sum(-1)
+    torch.testing.assert_close(energies.double(), expected, atol=1e-6, rtol=1e-5)
+    assert energies.dtype == torch.float32
+
+
+class Large(TorchDispatchMode):
+    """Counts the tensors of a size that are made, those in the place of another left out."""
+
+    def __init__(self, numel: int) -> None:
+        super().__init__()
+        self.numel = numel
+        self.made: set[int] = set()
+        self._kept: list[torch.Tensor] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple) else (result,):
+            if isinstance(tensor, torch.Tensor) and tensor.numel() >= self.numel:
+                self._kept.append(tensor)  # or its address is given away again
+                self.made.add(tensor.untyped_storage().data_ptr())
+        return result
+
+
+@torch.no_grad()
+def test_energies_make_no_further_tensor_of_the_size_of_a_slice():
+    weight, hidden, targets = torch.randn(50, 2), torch.randn(6, 2), torch.randint(0, 50, (6,))
+    made: dict[str, int] = {}
+    for entropy in ("none", "energy", "detached"):
+        with Large(3 * 50) as large:
+            token_logprobs(
+                hidden,
+                targets,
+                head=LinearHead(weight),
+                temperature=1.0,
+                entropy=entropy,
+                slice_rows=3,
+            )
+        made[entropy] = len(large.made)
+    assert made["energy"] == made["none"] == 4  # logits of two slices, and both in float32
+    assert made["detached"] > 4
+
+
+def test_energies_are_not_computed_where_gradients_are():
+    logits = torch.zeros(1, 2)
+    with pytest.raises(AssertionError, match="energies have no gradient"):
+        logprobs_from_logits(logits, torch.tensor([0]), temperature=1.0, entropy="energy")
 
 
 def test_padded_rows_equal_each_row_alone():

@@ -173,6 +173,16 @@ def test_a_critic_that_nobody_asks_is_refused() -> None:
     assert not list(_estimator_problems(made, []))
 
 
+def test_energies_come_with_the_log_probabilities_of_training() -> None:
+    made = config("optimal_token_baseline")
+    assert not list(_estimator_problems(made, []))
+    made.algorithm.rollout_correction.bypass_mode = True
+    (problem,) = _estimator_problems(made, [])
+    assert problem.endswith("set bypass_mode=False, or use adv_estimator=opo")
+    made.algorithm.adv_estimator = "opo"
+    assert not list(_estimator_problems(made, []))
+
+
 def test_only_a_critic_warms_up() -> None:
     made = config("grpo")
     made.trainer.critic_warmup = 5

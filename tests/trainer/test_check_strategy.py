@@ -50,6 +50,19 @@ def test_activations_are_offloaded_with_gradient_checkpointing_alone():
     assert "has no effect with actor_rollout_ref.actor.strategy=megatron" in problem
 
 
+def test_energies_need_a_backend_that_states_them():
+    of_ones_own = {"actor_rollout_ref.actor.strategy": "tests.contracts.toy_parts:Ranked"}
+    energies = {"algorithm.adv_estimator": "optimal_token_baseline"}
+    assert problems(config_with(**of_ones_own)) == []
+    for strategy in ("fsdp", "fsdp2", "megatron", "fake"):
+        assert problems(config_with(**energies, **{f"{ACTOR}.strategy": strategy})) == []
+    (problem,) = problems(config_with(**energies, **of_ones_own))
+    assert "actor.strategy=tests.contracts.toy_parts:Ranked does not state" in problem
+    assert "use strategy=fsdp2, or adv_estimator=opo" in problem
+    only_validates = {"trainer.val_only": True}
+    assert problems(config_with(**energies, **of_ones_own, **only_validates)) == []
+
+
 MEGATRON = {"actor_rollout_ref.actor.strategy": "megatron"}
 ACTOR = "actor_rollout_ref.actor"
 

@@ -44,6 +44,10 @@ class Echo:
             np.float32,
         )
 
+    def logprobs_and_energies(self, batch: TrainBatch) -> tuple[Ragged, Ragged]:
+        logprobs = self.logprobs(batch)
+        return logprobs, Ragged(-2 * logprobs.values, logprobs.lengths)
+
     def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
         self.batches += mini_batches
         return {"policy/loss": 1.0}
@@ -88,6 +92,14 @@ def test_log_probabilities_come_back_row_by_row(workers: int) -> None:
         max(len(echo.batches[0]) for echo in echoes) - min(len(echo.batches[0]) for echo in echoes)
         <= 1
     )
+
+
+def test_log_probabilities_and_energies_come_back_together() -> None:
+    ours, echoes = policy(2)
+    logprobs, energies = asyncio.run(ours.logprobs_and_energies(batch([1, 3, 2])))
+    assert [row.tolist() for row in logprobs.rows()] == [[0], [-100, -101, -102], [-200, -201]]
+    assert [row.tolist() for row in energies.rows()] == [[0], [200, 202, 204], [400, 402]]
+    assert [len(echo.batches) for echo in echoes] == [1, 1]  # one pass for both
 
 
 def test_fewer_rows_than_processes() -> None:

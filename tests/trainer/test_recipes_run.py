@@ -59,6 +59,7 @@ FURTHER = {
     "pf_ppo": ("pf_ppo/distinct", "critic/value_loss"),
     "ppo": ("critic/value_loss",),
     "icepop": ("rollout_correction/weight_mean",),
+    "optimal_token_baseline": ("otb/energy",),
     "tis": ("rollout_correction/weight_mean",),
 }
 """Metrics that only runs with the recipe's other keys have."""

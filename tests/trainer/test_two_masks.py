@@ -198,6 +198,26 @@ def test_returns_and_values_pass_through_a_rejected_token() -> None:
     assert done.train.returns.values.tolist() == pytest.approx([0.7, 1.0])
 
 
+def test_the_energies_of_rejected_tokens_keep_their_importance_weights() -> None:
+    """A ratio of 20 bounded to 2, and its token rejected: energies 1 and 4 * 0.5, so the baseline of
+    rewards 1 and 0 is 1 / 3. The loss has weight 0 there, and the batch no energies any more."""
+    batch = with_streams(scored([1.0, 0.0], group_size=2, lengths=[1, 1]), [[0.0], [FAR]])
+    energies = Ragged.of([[1.0], [0.5]], np.float32)
+    batch = dataclasses.replace(batch, train=dataclasses.replace(batch.train, energies=energies))
+    for rejection in (None, "token"):
+        correction = RolloutCorrectionConfig(
+            rollout_is="token", rollout_is_threshold=2.0, rollout_rs=rejection
+        )
+        done, metrics = estimated(
+            batch, None, adv_estimator="optimal_token_baseline", rollout_correction=correction
+        )
+        assert [row[0] for row in advantages(done)] == pytest.approx([2 / 3, -1 / 3])
+        assert metrics["otb/energy"] == 0.75
+        assert done.train.energies is None
+    assert done.train.rollout_weights is not None
+    assert done.train.rollout_weights.values.tolist() == [1.0, 0.0]
+
+
 @pytest.mark.parametrize("level", ["token", "sequence", "geometric"])
 @pytest.mark.parametrize("name", ADVANTAGES)
 def test_no_advantage_depends_on_what_is_rejected(name: str, level: str) -> None:
@@ -208,9 +228,10 @@ def test_no_advantage_depends_on_what_is_rejected(name: str, level: str) -> None
     far = [[FAR * float(draw.random() < 0.5) for _ in range(n)] for n in lengths]
     batch = with_streams(batch, far, ref=[draw.normal(size=n).tolist() for n in lengths])
     values = Ragged.of([draw.normal(size=n) for n in lengths], np.float32)
+    energies = Ragged.of([draw.uniform(0, 2, size=n) for n in lengths], np.float32)
     batch = dataclasses.replace(
         batch,
-        train=dataclasses.replace(batch.train, values=values),
+        train=dataclasses.replace(batch.train, values=values, energies=energies),
         baselines_B=np.asarray([0.3, 0.1, 0.2, 0.0]),
     )
     plain, plain_metrics = estimated(batch, None, adv_estimator=name, use_kl_in_reward=kl)

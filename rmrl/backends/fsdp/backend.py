@@ -65,6 +65,7 @@ def _model_problems(model: ModelConfig, section: str, key: str) -> Iterator[str]
 
 FSDP = Backend(
     engine="rmrl.backends.fsdp.engine:FSDPEngine",
+    energies=True,
     memory=ShardedMemory(),
     saved_dtype=_model_dtype,
     reads=("fsdp_config",),
@@ -73,6 +74,7 @@ FSDP = Backend(
 )
 FAKE = Backend(
     engine="rmrl.backends.fake:FakeTrainEngine",
+    energies=True,
     memory=ShardedMemory(),
     saved_dtype=_model_dtype,
     reads=("fsdp_config",),

@@ -76,12 +76,14 @@ class FSDPPart:
 
     # --- forward, backward, step
 
-    def compute(self, micros: Sequence[TrainBatch]) -> Iterator[Tensor]:
+    def compute(self, micros: Sequence[TrainBatch], *, energies: bool = False) -> Iterator[Tensor]:
         self.model.eval()
         limits = logprob_limits(self._settings)
         with torch.no_grad():
             for micro in micros:
-                yield self._forward(self._tokens(micro, limits), "none")[0]
+                tokens = self._tokens(micro, limits)
+                outputs_N, energies_N = self._forward(tokens, "energy" if energies else "none")
+                yield outputs_N if energies_N is None else torch.stack([outputs_N, energies_N])
         compat.free_gathered(self.model)
 
     def train(self, micros: Sequence[TrainBatch], loss: Loss) -> None:

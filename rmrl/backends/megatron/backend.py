@@ -105,6 +105,7 @@ def _layout(megatron: MegatronConfig) -> dict[str, int]:
 
 MEGATRON = Backend(
     engine="rmrl.backends.megatron.engine:MegatronEngine",
+    energies=True,
     memory=MegatronMemory(),
     reads=("megatron",),
     replacements=REPLACEMENTS,

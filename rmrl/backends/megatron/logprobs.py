@@ -2,7 +2,7 @@
 gathering logits.
 
 Two small collectives per slice of positions, of [n] numbers each: the logarithm of the partition
-function, and each process's part of the target's logit and of the entropy.
+function, and each process's part of the target's logit and of the entropy. Energies need a third.
 
 Shapes: N positions, flat    n those of one slice    H hidden    v columns of the vocabulary in this
 process
@@ -99,6 +99,14 @@ class ColumnsSoftmax:
         )
         column_N1, present_N1 = self._columns(totals.targets_N, scaled_NV.shape[1])
         return grad_NV.scatter_add_(1, column_N1, direct_N1 * present_N1)
+
+    def energies(self, scaled_NV: Tensor, totals: Totals) -> Tensor:
+        column_N1, present_N1 = self._columns(totals.targets_N, scaled_NV.shape[1])
+        probabilities_NV = scaled_NV.sub_(totals.log_z_N[:, None]).exp_()  # padding has 0
+        gradient_NV = probabilities_NV.scatter_add_(1, column_N1, present_N1.float().neg_())
+        energies_N = gradient_NV.square_().sum(-1)
+        dist.all_reduce(energies_N, group=self._group)
+        return energies_N
 
     def _mask_padding(self, scaled_NV: Tensor) -> None:
         """Make padding so low that its probability is exactly 0 (and finite, or 0 times it would

@@ -83,9 +83,9 @@ class MegatronPart:
 
     # --- forward, backward, step
 
-    def compute(self, micros: Sequence[TrainBatch]) -> Iterator[Tensor]:
+    def compute(self, micros: Sequence[TrainBatch], *, energies: bool = False) -> Iterator[Tensor]:
         """Run all micro-batches together: a pipeline is only full with several under way."""
-        outputs = self._pipeline.compute(micros)
+        outputs = self._pipeline.compute(micros, energies=energies)
         if not self.answers:
             return iter([])
         return iter(outputs)

@@ -34,8 +34,8 @@ from rmrl.models.packing import packs
 from rmrl.types import TrainBatch
 
 Finish = Callable[[TrainBatch, Tensor, Tensor | None], Any]
-"""(micro-batch, outputs [N], entropies [N] or None) -> result of the pass; called in the last
-stage."""
+"""(micro-batch, outputs [N], entropies or energies [N] or None) -> result of the pass; called in
+the last stage."""
 
 
 class Pipeline:
@@ -61,17 +61,17 @@ class Pipeline:
         group = self._model.sizes.pipeline
         return -(-count // group) * group
 
-    def compute(self, micros: Sequence[TrainBatch]) -> list[Tensor]:
-        """Log-probabilities (a critic's values), float32 [N], of each micro-batch in the processes
-        of the last stage; empty in the others."""
+    def compute(self, micros: Sequence[TrainBatch], *, energies: bool = False) -> list[Tensor]:
+        """See ModelPart.compute; in the processes of the last stage, empty in the others."""
         for module in self._model.modules:
             module.eval()
 
-        def finish(_: TrainBatch, outputs_N: Tensor, __: Tensor | None) -> Tensor:
-            return outputs_N
+        def finish(_: TrainBatch, outputs_N: Tensor, energies_N: Tensor | None) -> Tensor:
+            return outputs_N if energies_N is None else torch.stack([outputs_N, energies_N])
 
+        entropy: EntropyMode = "energy" if energies else "none"
         with torch.no_grad():
-            return self._run(micros, finish, entropy="none", forward_only=True)
+            return self._run(micros, finish, entropy=entropy, forward_only=True)
 
     def train(self, micros: Sequence[TrainBatch], loss: Loss) -> None:
         """Add the gradients of all micro-batches, summed over data-parallel processes. `loss` is
@@ -153,7 +153,7 @@ class Pipeline:
     def _outputs(
         self, rows: Rows, hidden_BSH: Tensor, entropy: EntropyMode
     ) -> tuple[Tensor, Tensor | None]:
-        """Log-probabilities [N] (a critic's values) and entropies [N], float32."""
+        """Log-probabilities [N] (a critic's values) and entropies or energies [N], float32."""
         hidden_nH = hidden_BSH.flatten(0, 1).index_select(0, rows.positions_n)
         if isinstance(self._model.head, ValueHead):
             return _of_all(self._model.head.values(hidden_nH), rows), None

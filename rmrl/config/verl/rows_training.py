@@ -59,8 +59,9 @@ ACTOR_AND_CRITIC: tuple[KeyFate, ...] = (
     no_effect(f"{_ANY}.calculate_entropy", "the entropy is always among the metrics"),
     no_effect(f"{_ANY}.profiler.*", _PROFILE, accepts=(None, False)),
     no_effect(
-        f"{_ACTOR}.calculate_sum_pi_squared",
-        "a quantity that only the optimal-token baseline reads",
+        f"{_ACTOR}.(calculate_sum_pi_squared|sum_pi_squared_checkpointing)",
+        "algorithm.adv_estimator=optimal_token_baseline states that it reads it, and a slice of"
+        " positions is computed at a time",
     ),
     no_effect(
         f"{_TRAINED}.checkpoint.async_save",

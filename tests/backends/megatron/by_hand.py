@@ -44,6 +44,8 @@ class Trained:
     first step."""
     after: list[float]
     """The same after the last one."""
+    energies: list[float]
+    """Of these tokens after the last step; empty for a critic."""
     weights: dict[str, Tensor]
 
 
@@ -104,6 +106,7 @@ def train_by_hand(folder: Path, role: str) -> Trained:
         norms=norms,
         before=before,
         after=_answers(model, role),
+        energies=[] if role == "critic" else _energies(model),
         weights=_saved(model),
     )
 
@@ -125,6 +128,17 @@ def _answers(model: Any, role: str) -> list[float]:
         return torch.cat([_outputs(model, role, row)[0] for row in _rows(batch_of(0))]).tolist()
 
 
+@torch.no_grad()
+def _energies(model: Any) -> list[float]:
+    found: list[float] = []
+    for row in _rows(batch_of(0)):
+        log_p_TV, targets_T1 = _distributions(model, row)
+        p_TV = log_p_TV.exp()
+        energies_T = 1 - 2 * p_TV.gather(-1, targets_T1)[:, 0] + p_TV.square().sum(-1)
+        found += energies_T.tolist()
+    return found
+
+
 def _row_loss(model: Any, role: str, row: TrainBatch) -> Tensor:
     outputs_T, entropy_T = _outputs(model, role, row)
     assert row.advantages is not None
@@ -138,15 +152,23 @@ def _row_loss(model: Any, role: str, row: TrainBatch) -> Tensor:
 
 def _outputs(model: Any, role: str, row: TrainBatch) -> tuple[Tensor, Tensor | None]:
     """(log-probabilities, entropies) or (values, None) of one row's response tokens."""
+    if role == "critic":
+        return model.score(_hidden(model, row))[:, 0], None
+    log_p_TV, targets_T1 = _distributions(model, row)
+    return log_p_TV.gather(-1, targets_T1)[:, 0], -(log_p_TV.exp() * log_p_TV).sum(-1)
+
+
+def _distributions(model: Any, row: TrainBatch) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of all tokens before each response token, and the response [T, 1]."""
+    responses = int(row.response_mask.lengths[0])
+    log_p_TV = (model.lm_head(_hidden(model, row)) / TEMPERATURE).log_softmax(-1)
+    return log_p_TV, torch.from_numpy(row.tokens.values)[-responses:, None]
+
+
+def _hidden(model: Any, row: TrainBatch) -> Tensor:
     ids = torch.from_numpy(row.tokens.values)[None]
     responses = int(row.response_mask.lengths[0])
-    hidden_TH = model.base_model(input_ids=ids).last_hidden_state[0, -responses - 1 : -1]
-    if role == "critic":
-        return model.score(hidden_TH)[:, 0], None
-    log_p_TV = (model.lm_head(hidden_TH) / TEMPERATURE).log_softmax(-1)
-    return log_p_TV.gather(-1, ids[0, -responses:, None])[:, 0], -(log_p_TV.exp() * log_p_TV).sum(
-        -1
-    )
+    return model.base_model(input_ids=ids).last_hidden_state[0, -responses - 1 : -1]
 
 
 # --- through Megatron
@@ -225,18 +247,21 @@ def train_step(
     return part.all_sum([sum(seen)])[0], part.step(lr)
 
 
-def answers(part: Any, process: ProcessSettings) -> list[float]:
+def answers(part: Any, process: ProcessSettings, *, energies: bool = False) -> list[float]:
     """Of the response tokens of `batch_of(0)`, put together from what the answering processes give
-    for their shares."""
+    for their shares; with `energies` these."""
     batch = batch_of(0)
     rows = share_of(part, batch, process)
     share, lengths = batch.select(rows), batch.response_mask.lengths
     found = np.zeros(len(batch.response_mask.values))
-    outputs = list(part.compute(micros_of(part, share, MICRO_TOKENS)))
+    micros = micros_of(part, share, MICRO_TOKENS)
+    outputs = list(part.compute(micros, energies=energies))
     assert bool(outputs) == part.answers
-    for output_N, index in zip(
+    for output, index in zip(
         outputs, plan_of(part, share, MICRO_TOKENS), strict=False
     ):  # dummies come last
+        assert output.ndim == (2 if energies else 1)
+        output_N = output[1] if energies else output
         assert output_N.dtype == torch.float32
         assert not output_N.requires_grad
         for row, values in zip(
@@ -252,11 +277,14 @@ def train_through_megatron(part: Any, process: ProcessSettings) -> Trained:
     before = answers(part, process)
     made = [train_step(part, step, process) for step in range(STEPS)]
     after = answers(part, process)
+    critic = part._settings.role == "critic"
+    energies = [] if critic else answers(part, process, energies=True)
     weights = {name: tensor.clone() for name, tensor in part.weights(None)}
     return Trained(
         losses=[loss for loss, _ in made],
         norms=[norm for _, norm in made],
         before=before,
         after=after,
+        energies=energies,
         weights=weights,
     )

@@ -66,6 +66,16 @@ def test_temperature_divides_the_logits(group: Any) -> None:
     assert entropy is None
 
 
+@torch.no_grad()
+def test_energies_by_hand(group: Any) -> None:
+    # p = 1/8, 2/8, 5/8: sum of squares 30/64; 1 - 2 p + 30/64, the padding has no part
+    logits = torch.tensor([[0.0, math.log(2), math.log(5), 50.0]] * 3)
+    logprobs, energies = of_logits(group, logits, [0, 1, 2], vocab=3, entropy="energy")
+    assert energies.tolist() == pytest.approx([78 / 64, 62 / 64, 14 / 64], abs=1e-6)
+    assert logprobs.tolist() == of_logits(group, logits, [0, 1, 2], vocab=3)[0].tolist()
+    assert of_logits(group, torch.zeros(0, 5), [], entropy="energy")[1].shape == (0,)
+
+
 def test_gradients_by_hand(group: Any) -> None:
     logits = torch.tensor([[0.0, math.log(3), 9.0]], requires_grad=True)  # p = 1/4, 3/4, padding
     logprobs, entropy = of_logits(group, logits, [0], vocab=2, entropy="grad")
@@ -165,6 +175,21 @@ def against_torch(process: ProcessSettings) -> dict[str, float]:
             name: float((value - expected[name]).abs().max()) for name, value in got.items()
         }
         differences["head"] = float((head_leaf.grad - gradient).abs().max())
+        with torch.no_grad():
+            _, energies = vocab_parallel_logprobs(
+                hidden,
+                targets,
+                head=head_of_slice,
+                temperature=0.8,
+                entropy="energy",
+                vocab=VOCAB,
+                group=group,
+                slice_rows=slice_rows,
+            )
+            p = (hidden @ head.T / 0.8).double().softmax(-1)
+        of_targets = p.gather(1, targets[:, None])[:, 0]
+        wrong = energies - (1 - 2 * of_targets + p.square().sum(-1))
+        differences["energies"] = float(wrong.abs().max())
         worst = {name: max(value, worst.get(name, 0.0)) for name, value in differences.items()}
     leave_group()
     return worst
@@ -174,5 +199,5 @@ def against_torch(process: ProcessSettings) -> dict[str, float]:
 @pytest.mark.parametrize("processes", [1, 2])
 def test_same_as_torch_over_the_whole_vocabulary(processes: int, tmp_path: Path) -> None:
     worst = run_group(against_torch, processes, tmp_path)
-    assert set(worst) == {"logprobs", "entropy", "hidden", "head"}
+    assert set(worst) == {"logprobs", "entropy", "hidden", "head", "energies"}
     assert max(worst.values()) < 1e-5, worst

@@ -66,6 +66,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 NUMBERS = {
     "before": {"abs": 2e-5},
     "after": {"abs": 2e-5},
+    "energies": {"abs": 2e-5},
     "losses": {"abs": 2e-6},
     "norms": {"rel": 1e-5},
 }

@@ -121,7 +121,8 @@ async def one_step(algorithm: str, layout: str, folder: Path, process: ProcessSe
         for role, settings in engines.items()
     }
     batch = make_batch(ROWS, seed=5, streams=False)
-    old, reference = await models["actor"].logprobs(batch), await models["ref"].logprobs(batch)
+    old, energies = await models["actor"].logprobs_and_energies(batch)
+    reference = await models["ref"].logprobs(batch)
     values = await models["critic"].values(batch) if algorithm == "ppo" else None
     batch = advantages_of(
         algorithm,
@@ -137,6 +138,7 @@ async def one_step(algorithm: str, layout: str, folder: Path, process: ProcessSe
     after = await models["actor"].logprobs(batch)
     return {
         "old": old.values.tolist(),
+        "energies": energies.values.tolist(),
         "reference": reference.values.tolist(),
         "metrics": metrics,
         "after": after.values.tolist(),
@@ -232,7 +234,7 @@ def test_a_step_is_the_same_under_every_layout(
     layout: str,
 ):
     want, got = expected[algorithm], results[f"{algorithm}-{layout}"]
-    for name in ("old", "reference"):
+    for name in ("old", "energies", "reference"):
         assert got[name] == pytest.approx(want[name], abs=2e-6), name
     assert got["after"] == pytest.approx(want["after"], abs=5e-5)
     assert set(got["metrics"]) == set(want["metrics"])
