@@ -1,6 +1,7 @@
 """`rmrl serve` under load: rows per second beside `rmrl score`, latencies, and what goes wrong.
 
     python -m benchmarks.serve --only speed       rows per second with 1, 8, 64 and 256 clients
+    python -m benchmarks.serve --only speed --request-rows 32
     python -m benchmarks.serve --only faults      slow clients, 10 MB bodies, cancelled requests, a
                                                   killed engine
     python -m benchmarks.serve --only memory --minutes 30
@@ -10,7 +11,7 @@ processes, the scalar model MiniLM-L12 on engine hf (.models/ms-marco-minilm, `m
 same inputs for an engine without a model, whose calls take 20 ms in a process of their own.
 
 speed: in every round `rmrl score` and a server score the same rows, in turns; the server was started
-once and gets requests of 4 rows. Seconds of `rmrl score` are those of its process, those of the
+once and gets requests of 4 rows (`--request-rows`). Seconds of `rmrl score` are those of its process, those of the
 same with a hundredth of the rows subtracted. The ratio is (the server's rows per second / those of
 `rmrl score`), per round; at 1 the server is as fast. Clients, server, workers and engine share the
 machine's cores.
@@ -63,6 +64,8 @@ CASES = {
 }
 CLIENTS = (1, 8, 64, 256)
 REQUEST_ROWS = 4
+"""Of a request, unless `--request-rows` says more: a trainer that sends its batch at once sends
+dozens, one that sends each response when it is ready sends one."""
 START_S = 300.0
 SCORE_LIMIT_S = 1800.0
 MIB = 2**20
@@ -78,6 +81,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--clients", type=int, nargs="*", default=list(CLIENTS))
+    parser.add_argument(
+        "--request-rows", type=int, default=REQUEST_ROWS, help="rows of a request in part speed"
+    )
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument(
         "--out", type=Path, default=Path(__file__).parent / "results" / "serve.json"
@@ -88,8 +94,12 @@ def main() -> None:
     # so that a server does not outlive a measurement that is ended
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     measurements: Iterator[dict[str, Any]]
+    entry = given.case
     if given.only == "speed":
-        measurements = speed(given.case, rows, clients=given.clients, rounds=given.rounds)
+        bodies = bodies_of(rows, given.request_rows)
+        measurements = speed(given.case, rows, bodies, clients=given.clients, rounds=given.rounds)
+        if given.request_rows != REQUEST_ROWS:
+            entry = f"{given.case}_{given.request_rows}_rows_a_request"
     elif given.only == "faults":
         measurements = faults(given.case, rows)
     else:
@@ -98,7 +108,7 @@ def main() -> None:
         result: dict[str, Any] = {}
         if given.out.exists():
             result = json.loads(given.out.read_text(encoding="utf-8"))
-        result.setdefault(given.only, {})[given.case] = measured
+        result.setdefault(given.only, {})[entry] = measured
         given.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         print(json.dumps(measured), file=sys.stderr, flush=True)
 
@@ -221,10 +231,14 @@ def seconds_of_score(case: str, rows: list[dict[str, Any]], folder: Path) -> flo
 
 
 def speed(
-    case: str, rows: list[dict[str, Any]], *, clients: list[int], rounds: int
+    case: str,
+    rows: list[dict[str, Any]],
+    bodies: list[bytes],
+    *,
+    clients: list[int],
+    rounds: int,
 ) -> Iterator[dict[str, Any]]:
     """Rows per second of both sides, and ratios by number of clients; after every round."""
-    bodies = bodies_of(rows, REQUEST_ROWS)
     few = rows[: max(len(rows) // 100, 1)]
     scores: list[float] = []
     served: dict[str, list[dict[str, Any]]] = {str(count): [] for count in clients}
@@ -240,7 +254,7 @@ def speed(
             scores.append(round((len(rows) - len(few)) / (many_s - few_s), 1))
             yield {
                 "rows": len(rows),
-                "rows_per_request": REQUEST_ROWS,
+                "rows_per_request": round(len(rows) / len(bodies), 1),
                 "score_rows_per_s": scores,
                 "clients": served,
                 "ratio_by_clients": ratios_of(served, scores),
