@@ -30,6 +30,7 @@ STEP_MODELS = ("Qwen/Qwen2.5-Math-PRM-7B",)
 ADAPTERS = ("adapters/kind", "adapters/exact")
 CLASSIFIERS = {
     "unitary/toxic-bert": ("toxic", "severe_toxic", "obscene", "threat", "insult"),
+    "my-org/critique-checker": ("wrong", "right"),
     "my-org/five-attributes": ("helpfulness", "correctness", "coherence", "style", "verbosity"),
 }
 """Checkpoints and adapters that the pages name: in `lay_out` they are folders with headers and no weights."""

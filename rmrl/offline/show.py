@@ -11,6 +11,7 @@ from typing import Any
 from rmrl.config.schema import RewardCacheConfig
 from rmrl.offline.check import CheckedScoring
 from rmrl.offline.shift import shift_lines
+from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.scoring.draw import Draw
 from rmrl.rewards.scoring.items import ResponseRow, score_item
 from rmrl.rewards.scoring.reading import part_item
@@ -76,7 +77,9 @@ def _component_lines(
     reads = "" if spec.reads.part == "all" else f", reads {spec.reads}"
     lines = [f"--- {spec.name} ({spec.kind}{weight}{reads})"]
     if spec.labels is not None:
-        lines.append(f"labels: {spec.labels}")
+        role = kind_facts(spec.kind).labels_of
+        what = "labels" if role == "main" else f"labels of {role}"
+        lines.append(f"{what}: {spec.labels}")
     if result.read is not None and result.rendered:
         lines += _block("reads", result.read)
     if result.status != "skipped" and not result.unasked:

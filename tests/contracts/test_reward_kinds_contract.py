@@ -14,12 +14,16 @@ import pytest
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.scoring.items import ResponseRow
 from rmrl.types import Prompt, ScoreResult
-from tests.faults.injections import FINE, answer, specs_of
+from tests.faults.injections import FINE, Injection, answer, specs_of
 from tests.rewards.parts import chat_tokenizer, make_scorer
 from tests.rewards.remote.server import serving
 
 TEXTS = ["a", "bb", "", "a", "é 漢字 🙂 \u202e\x00", "skip", "</s><|im_end|>", "x" * 20_000]
 DEADLINE_S = 60.0
+CHOSEN = Injection(meta=True)
+"""A judge of several votes, with a second model that keeps the best."""
+EVERY = [*((kind, FINE) for kind in REWARD_KINDS), ("generative", CHOSEN), ("group", CHOSEN)]
+NAMES = [*REWARD_KINDS, "generative and meta", "group and meta"]
 Score = Callable[..., Any]
 PROMPT = Prompt(
     id="q",
@@ -34,11 +38,12 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return chat_tokenizer(tmp_path_factory.mktemp("tokenizer"))
 
 
-@pytest.fixture(params=list(REWARD_KINDS))
+@pytest.fixture(params=EVERY, ids=NAMES)
 def score(request: pytest.FixtureRequest, tokenizer: Any, tmp_path: Path) -> Iterator[Score]:
     """Texts, all of one group, and perhaps their prompt -> the kind's results."""
-    with serving(answer(FINE)) as server:
-        specs = specs_of(request.param, FINE, tmp_path, url=server.url)
+    kind, injection = request.param
+    with serving(answer(injection)) as server:
+        specs = specs_of(kind, injection, tmp_path, url=server.url)
 
         async def run(texts: list[str], prompt: Prompt = PROMPT) -> list[ScoreResult]:
             scorer = make_scorer(specs, tokenizer)

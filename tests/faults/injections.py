@@ -21,6 +21,7 @@ from rmrl.rewards.kinds.code import CodeReward
 from rmrl.rewards.kinds.critique import CritiqueReward
 from rmrl.rewards.kinds.ensemble import Ensemble
 from rmrl.rewards.kinds.generative import GenerativeReward
+from rmrl.rewards.kinds.group import GroupReward
 from rmrl.rewards.kinds.remote import Options, http_spec
 from rmrl.rewards.kinds.rubric import RubricReward
 from rmrl.rewards.rules.dropin import load_dropin
@@ -63,6 +64,9 @@ class Injection:
     """Field of the rows with a rubric's criteria, which cannot be read in the row that fails."""
     holistic: bool = False
     """A rubric reward's judge writes one number."""
+    meta: bool = False
+    """A judge (generative, group) votes three times, and a second model, whose script it then is,
+    keeps two votes."""
 
 
 FINE = Injection()
@@ -282,6 +286,16 @@ def _model(kind: str, injection: Injection, folder: Path, *, name: str = "mine")
         made["options"] = CritiqueReward.Options(scorer={"path": "/models/scalar"})
     if kind == "generative":
         made["options"] = GenerativeReward.Options(rubric="Is it good?")
+    if injection.meta:
+        engines["meta"] = dataclasses.replace(
+            ENGINE, path="/models/meta", runner="pooling", kwargs=injection.script
+        )
+        engines["main"] = dataclasses.replace(ENGINE, kwargs={})
+        made["sampling"] = Sampling(max_tokens=8, temperature=1.0, n=3)
+        meta = {"path": "/models/meta", "keep": 2}
+        made["options"] = GroupReward.Options(meta=meta)
+        if kind == "generative":
+            made["options"] = GenerativeReward.Options(rubric="Is it good?", meta=meta)
     if kind == "rubric":
         made["options"] = RubricReward.Options(
             criteria=[{"text": "It is good.", "choices": ["N", "Y"]}],

@@ -9,10 +9,19 @@ from typing import Any
 
 import pytest
 
+from rmrl.inference.scoring_base import FAILURES
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.scoring.items import ResponseRow
 from rmrl.types import STATUSES, Prompt, RewardBatch
-from tests.faults.injections import BAD, IMPOSSIBLE, INJECTIONS, Injection, answer, specs_of
+from tests.faults.injections import (
+    BAD,
+    BAD_TOKENS,
+    IMPOSSIBLE,
+    INJECTIONS,
+    Injection,
+    answer,
+    specs_of,
+)
 from tests.rewards.parts import make_scorer
 from tests.rewards.remote.server import Reply, serving
 
@@ -59,11 +68,19 @@ def test_the_table_is_whole() -> None:
     assert all(IMPOSSIBLE.values())
 
 
-@pytest.mark.parametrize(("status", "kind"), INJECTIONS)
+EVERY = [(status, kind, injection) for (status, kind), injection in INJECTIONS.items()]
+for kind in ("generative", "group"):
+    # A second model that keeps the best of a judge's votes, and fails.
+    EVERY.append(("ok", kind, Injection(meta=True)))
+    for status in FAILURES:
+        script = {"failures": {BAD_TOKENS: status}}
+        EVERY.append((status, kind, Injection(script=script, meta=True)))
+
+
+@pytest.mark.parametrize(("status", "kind", "injection"), EVERY)
 async def test_a_status_costs_its_own_row(
-    status: str, kind: str, tmp_path: Path, tokenizer: Any
+    status: str, kind: str, injection: Injection, tmp_path: Path, tokenizer: Any
 ) -> None:
-    injection = INJECTIONS[status, kind]
     batch = await scored(
         kind, injection, [FINE[0], FINE[1], BAD, FINE[2]], folder=tmp_path, tokenizer=tokenizer
     )

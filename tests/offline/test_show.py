@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rmrl.data.responses import answered_rows
 from rmrl.offline.response_rows import response_rows
 from rmrl.offline.show import for_looking, show
@@ -124,3 +126,24 @@ async def test_a_response_without_the_part(bench: Bench) -> None:
         " inside its thinking, so its answer is not complete: give it more tokens, or"
         " reward.specs.length.unclosed=<a score>\n" in text
     )
+
+
+async def test_a_second_model_of_a_judge_is_loaded_counted_and_told(bench: Bench) -> None:
+    bench.rows("four")
+    overrides = (
+        "reward.models=[judge]",
+        f"reward.specs.judge.path={bench.folder}/judge-model",
+        "reward.specs.judge.engine.kwargs.text='8'",
+        "reward.specs.judge.sampling={n: 3, temperature: 1.0, max_tokens: 16}",
+    )
+    (alone,) = re.findall(r"(\d+) tokens in", await shown(bench, *overrides))
+    scalar = f"{{path: {bench.folder}/scalar-model, keep: 2, engine: {{kwargs: {{value: 0.5}}}}}}"
+    text = await shown(bench, *overrides, f"reward.specs.judge.meta={scalar}")
+    assert "also returned: votes=[8.0, 8.0, 8.0], meta=[0.5, 0.5, 0.5]," in text
+    assert "kept=[True, True, False], meta_shift=0.0\nscore: 8\n" in text
+    # One character is one token: "question 0 four" as the user's turn, "8" as the assistant's.
+    reads = "<|im_start|>user\nquestion 0 four<|im_end|>\n<|im_start|>assistant\n8<|im_end|>\n"
+    length = len(reads.replace("<|im_start|>", "*").replace("<|im_end|>", "*"))
+    (tokens,) = re.findall(r"(\d+) tokens in", text)
+    assert int(tokens) == int(alone) + 3 * length
+    assert re.search(r"loading took\n  judge: .* s\n  judge/meta: .* s", text)

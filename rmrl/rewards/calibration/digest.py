@@ -16,6 +16,7 @@ from rmrl.rewards.cache.keys import scorer_key
 from rmrl.rewards.calibration.probability_map import read_map
 from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.remote.spec import HTTPSpec
+from rmrl.rewards.specs.entries import FurtherModel
 from rmrl.rewards.specs.spec import RewardSpec
 
 PARTS: Mapping[str, str] = {
@@ -26,6 +27,7 @@ PARTS: Mapping[str, str] = {
     "members": "the members of the ensemble",
 }
 """Part of a digest -> its name for people."""
+_OF_MODEL = tuple(of_model.name for of_model in dataclasses.fields(FurtherModel))
 
 
 def reward_digest(spec: RewardSpec, specs: Sequence[RewardSpec] = ()) -> dict[str, str]:
@@ -88,7 +90,7 @@ def _transforms(member: RewardSpec) -> list[Mapping[str, Any]]:
 
 
 def _entries(spec: RewardSpec) -> dict[str, Any]:
-    """The reward's own entries. Those of a server or of a further engine are in its model."""
+    """The reward's own entries. Those of a server or of a further model are in its model."""
     entries: dict[str, Any] = {
         "kind": spec.kind,
         "rm_prompt": spec.rm_prompt,
@@ -98,7 +100,10 @@ def _entries(spec: RewardSpec) -> dict[str, Any]:
         return entries
     options = dataclasses.asdict(spec.options)
     for role in spec.engines:
-        options.pop(role, None)
+        further = options.pop(role, {})
+        rest = {key: value for key, value in further.items() if key not in _OF_MODEL}
+        if rest:
+            options[role] = rest
     facts = kind_facts(spec.kind)
     content = facts.file_content(spec.options) if facts.file_content is not None else ""
     if content:

@@ -55,7 +55,7 @@ class BradleyTerryReward:
     roles: ClassVar[Mapping[str, Runner]] = {"main": "pooling"}
     samples: ClassVar[bool] = False
     truncates: ClassVar[bool] = True
-    reads_labels: ClassVar[bool] = True
+    labels_of: ClassVar[str] = "main"
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
         self._spec = spec

@@ -21,10 +21,10 @@ from rmrl.rewards.judging.asking import conversation_text, fill, question_of, te
 from rmrl.rewards.judging.refusal import is_refusal
 from rmrl.rewards.judging.samples import JudgeSample
 from rmrl.rewards.judging.untrusted import Fence, neutraliser
+from rmrl.rewards.kinds.ballots import judge_columns, judge_sample
 from rmrl.rewards.kinds.bradley_terry import classified, logits_of, prompt_text, prompt_turns
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.dropin_calls import call_dropin, named_columns, origin_of, take
-from rmrl.rewards.kinds.generative import judge_columns, judge_sample
 from rmrl.rewards.kinds.inputs import Inputs, answers_in_parts
 from rmrl.rewards.kinds.rendering import (
     Rendered,

@@ -22,9 +22,12 @@ class KindFacts:
     """All responses of a prompt must arrive together."""
     truncates: bool = False
     """Cuts what does not fit the model, as the entry `overlong` states."""
-    reads_labels: bool = False
-    """Its `main` model may have several labels; its options have `label`, `label_weights` and
-    `activation`."""
+    further: Mapping[str, type] = field(default_factory=dict[str, type])
+    """Role other than main -> dataclass of the entries below the option of its name, where it has
+    others than `FurtherModel`. Without entries the role has no engine."""
+    labels_of: str = ""
+    """Role of the model that may have several labels: `label`, `label_weights` and `activation` are
+    among its entries. "": none."""
     scores_steps: bool = False
     """Its results have `steps`."""
     rates_tokens: bool = False

@@ -23,9 +23,17 @@ from rmrl.rewards.judging.parser import Parser, parser_problem
 from rmrl.rewards.judging.samples import JudgeSample
 from rmrl.rewards.judging.token_scores import ScoreTokens, score_token_problems
 from rmrl.rewards.judging.untrusted import Fence
-from rmrl.rewards.judging.votes import VOTES, combine_votes, numeric, parsed_vote, read_vote
+from rmrl.rewards.judging.votes import VOTES, numeric, parsed_vote, read_vote
+from rmrl.rewards.kinds.ballots import Ballot, Tally, judge_columns, judge_sample
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.inputs import Inputs, answers_in_parts
+from rmrl.rewards.kinds.meta_votes import (
+    Critiques,
+    MetaEntries,
+    MetaModel,
+    keep_problem,
+    meta_problems,
+)
 from rmrl.rewards.kinds.rendering import (
     Rendered,
     fill_in,
@@ -41,7 +49,7 @@ from rmrl.rewards.kinds.vote_rounds import VotesUntil, sampling_problem, votes_u
 from rmrl.rewards.rules.dropin import DropIn
 from rmrl.rewards.rules.verdict import Verdict, check_verdict
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.types import Sampling, ScoreItem, ScoreResult, Status
+from rmrl.types import Sampling, ScoreItem, ScoreResult
 
 RATE = "How good is the response?"
 CHECK = "Is the response a correct and helpful answer to the prompt?"
@@ -62,6 +70,9 @@ class GenerativeReward:
         votes_until: dict[str, Any] = field(default_factory=dict)
         """{agree, at_most, within}: votes in rounds until `agree` of them are equal (or no further
         apart than `within`), instead of sampling.n; {}: n at once."""
+        meta: dict[str, Any] = field(default_factory=dict)
+        """{path, keep}: a scalar model that reads the votes' texts; only the `keep` votes that it
+        scores highest count. It may have adapter, engine, label, label_weights and activation."""
         score_tokens: dict[str, float] = field(default_factory=dict)
         """Answers and their values, e.g. {"Yes": 1, "No": 0}: the score is the expected value of
         the judge's first token."""
@@ -83,7 +94,9 @@ class GenerativeReward:
         """Regular expression that reads the verdict, instead of rm_postprocess: its group
         (?P<score>...) is the verdict, other named groups are columns."""
 
-    roles: ClassVar[Mapping[str, Runner]] = {"main": "generate"}
+    roles: ClassVar[Mapping[str, Runner]] = {"main": "generate", "meta": "pooling"}
+    further: ClassVar[Mapping[str, type]] = {"meta": MetaEntries}
+    labels_of: ClassVar[str] = "meta"
     samples: ClassVar[bool] = True
     truncates: ClassVar[bool] = True
 
@@ -100,7 +113,16 @@ class GenerativeReward:
         if self._options.score_tokens:
             self._sampling = token_sampling(spec.sampling)
         self._parser = Parser(self._options.parser, "score") if self._options.parser else None
-        self._range = _range(self._options, spec)
+        self._meta: MetaModel | None = None
+        if self._options.meta:
+            self._meta = MetaModel(spec, context, keep=self._options.meta["keep"])
+        self._tally = Tally(
+            votes=self._options.votes,
+            min_votes=self._options.min_votes,
+            requested=self._sampling.n,
+            until=self._until,
+            ends=_ends(self._options, spec),
+        )
         # With a parser the rubric alone states the form of the answer.
         self._answer_form = ""
         if self._parser is None:
@@ -126,11 +148,13 @@ class GenerativeReward:
         """Problems of single entries, one sentence each."""
         problems = score_token_problems(options.score_tokens, f"{where}.score_tokens")
         problems += votes_until_problems(options.votes_until, f"{where}.votes_until")
-        if options.votes_until and options.score_tokens:
-            problems.append(
-                f"{where}.votes_until: with score_tokens nothing is sampled, so there are no votes;"
-                " leave one of them out"
-            )
+        problems += meta_problems(options.meta, f"{where}.meta")
+        for key in ("votes_until", "meta"):
+            if getattr(options, key) and options.score_tokens:
+                problems.append(
+                    f"{where}.{key}: with score_tokens nothing is sampled, so there are no votes;"
+                    " leave one of them out"
+                )
         if options.votes not in VOTES:
             problems.append(f"{where}.votes={options.votes}: give {', '.join(VOTES)}")
         if options.min_votes < 1:
@@ -168,6 +192,14 @@ class GenerativeReward:
                 f"needs min_votes={options.min_votes} of sampling.n={sampling.n} votes: raise"
                 " sampling.n or lower min_votes"
             )
+        votes = sampling.n
+        source = "sampling.n"
+        if options.votes_until:
+            votes = options.votes_until["at_most"]
+            source = "votes_until.at_most"
+        problem = keep_problem(options.meta, votes, source)
+        if problem:
+            return problem
         if (
             dropin is not None
             or options.score_tokens
@@ -196,8 +228,9 @@ class GenerativeReward:
         async def send(part: list[Rendered]) -> Sequence[list[TextOutput]]:
             return await self._outputs([read for read in part if not read.empty], answers)
 
+        questions = self._inputs()
         rendered, all_outputs = await answers_in_parts(
-            self._inputs().parts(items),
+            questions.parts(items),
             send,
             rows=len(items),
             context=self._context,
@@ -213,21 +246,27 @@ class GenerativeReward:
             for read, outputs in zip(inputs, all_outputs, strict=True):
                 samples.append([judge_sample(output, read) for output in outputs])
             verdicts = self._read(rows, inputs, samples)
+            ballots = list(map(Ballot, inputs, samples, verdicts))
             if self._until is not None:
-                await self._vote_on(rows, inputs, samples, verdicts)
-            judged = list(map(self._result, samples, verdicts, inputs))
+                await self._vote_on(rows, ballots)
+            if self._meta is not None:
+                critiques: list[Critiques] = []
+                for row, ballot in zip(rows, ballots, strict=True):
+                    critiques.append(Critiques((row,), ballot.read, ballot.critiques))
+                choices = await self._meta.choices(
+                    critiques,
+                    min_votes=self._options.min_votes,
+                    ask_again=lambda cases: questions.uncut([case[0] for case in cases]),
+                )
+                for ballot, choice in zip(ballots, choices, strict=True):
+                    ballot.choice = choice
+            judged = list(map(self._tally.result, ballots))
         results = fill_in(rendered, judged)
         left_out = [read.left_out for read in rendered]
         return with_cuts(results, left_out, how=self._spec.overlong, counts=self._context.counts)
 
-    async def _vote_on(
-        self,
-        rows: Sequence[ScoreItem],
-        inputs: Sequence[Rendered],
-        samples: list[list[JudgeSample]],
-        verdicts: list[list[Verdict]],
-    ) -> None:
-        """Append further rounds to the first one's samples and verdicts, see `votes_until`."""
+    async def _vote_on(self, rows: Sequence[ScoreItem], ballots: Sequence[Ballot]) -> None:
+        """Append further rounds to the first one's votes, see `votes_until`."""
         until = self._until
         assert until is not None
         asked = [until.agree] * len(rows)
@@ -235,27 +274,26 @@ class GenerativeReward:
         while True:
             number += 1
             counts: dict[int, int] = {}
-            for i, votes in enumerate(verdicts):
-                failed = all(sample.output.failure for sample in samples[i])
-                count = until.more([vote.value for vote in votes], asked[i])
-                if count and not failed:
+            for i, ballot in enumerate(ballots):
+                count = until.more(ballot.values, asked[i])
+                if count and not ballot.failed:
                     counts[i] = count
             if not counts:
                 return
             requests: list[GenerateRequest] = []
             for i, count in counts.items():
                 sampling = until.sampling(self._spec.sampling, count, number)
-                requests += generate_requests([inputs[i]], sampling)
+                requests += generate_requests([ballots[i].read], sampling)
             calls = self._context.calls_to(self._role)
             outputs = await calls.submit("generate", requests, deterministic=False)
             further: list[list[JudgeSample]] = []
             for i, of_row in zip(counts, outputs, strict=True):
-                further.append([judge_sample(output, inputs[i]) for output in of_row])
-            items = [rows[i] for i in counts]
-            read = self._read(items, [inputs[i] for i in counts], further)
+                further.append([judge_sample(output, ballots[i].read) for output in of_row])
+            reads = [ballots[i].read for i in counts]
+            verdicts = self._read([rows[i] for i in counts], reads, further)
             for place, i in enumerate(counts):
-                samples[i] += further[place]
-                verdicts[i] += read[place]
+                ballots[i].samples += further[place]
+                ballots[i].verdicts += verdicts[place]
                 asked[i] += counts[i]
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
@@ -399,72 +437,6 @@ class GenerativeReward:
             prompt=prompt,
         )
 
-    def _result(
-        self, samples: Sequence[JudgeSample], verdicts: Sequence[Verdict], read: Rendered
-    ) -> ScoreResult:
-        shared = judge_columns([sample.output for sample in samples], read)
-        usable: list[Verdict] = []
-        values: list[float] = []
-        unusable: list[Verdict] = []
-        failures: list[tuple[Status, str]] = []
-        for sample, verdict in zip(samples, verdicts, strict=True):
-            if sample.readable and verdict.value is not None:
-                usable.append(verdict)
-                values.append(verdict.value)
-            else:
-                unusable.append(verdict)
-                failures.append(sample.failure(problem=verdict.problem, reason=verdict.reason))
-        extra = dict(next(iter([*usable, *unusable]), Verdict(None)).extra)
-        if len(samples) > 1:
-            extra["votes"] = [verdict.value for verdict in verdicts]
-        if self._until is not None:
-            extra["votes_asked"] = len(samples)
-            extra["agreed"] = self._until.agreed([verdict.value for verdict in verdicts])
-        if len(usable) < self._options.min_votes:
-            status: Status = "provider_error"
-            detail = f"the judge wrote {len(samples)} of {self._sampling.n} votes"
-            if failures:
-                status, detail = failures[0]
-            if usable:
-                detail = (
-                    f"{len(usable)} of {len(samples)} votes could be read and min_votes is"
-                    f" {self._options.min_votes}: {detail}"
-                )
-            return ScoreResult(value=None, status=status, detail=detail, extra=extra, **shared)
-        value = combine_votes(values, self._options.votes)
-        if self._range is None:
-            return ScoreResult(value=value, extra=extra, **shared)
-        low, high = self._range
-        return ScoreResult(
-            value=(value - low) / (high - low), extra={**extra, "on_scale": value}, **shared
-        )
-
-
-def judge_sample(output: TextOutput, read: Rendered) -> JudgeSample:
-    """The sample of a judge that read one response."""
-    fences = [] if read.fence is None else [read.fence]
-    return JudgeSample.of(output, prompt=read.text, fences=fences)
-
-
-def judge_columns(outputs: Sequence[TextOutput], read: Rendered) -> dict[str, Any]:
-    """Columns that every result of a judge has, from all its samples."""
-    texts: list[str] = []
-    tokens_in = 0
-    tokens_out = 0
-    cached = True
-    for output in outputs:
-        texts.append(output.text)
-        tokens_in = max(tokens_in, output.tokens_in)
-        tokens_out += output.tokens_out
-        cached = cached and output.cached
-    return {
-        "raw_text": "\n---\n".join(texts),
-        "rendered": read.text,
-        "tokens_in": tokens_in,
-        "tokens_out": tokens_out,
-        "cached": cached,
-    }
-
 
 def token_sampling(sampling: Sampling) -> Sampling:
     """One greedy, unconstrained token: structured output would move the probabilities that are
@@ -474,7 +446,7 @@ def token_sampling(sampling: Sampling) -> Sampling:
     )
 
 
-def _range(options: GenerativeReward.Options, spec: RewardSpec) -> tuple[float, float] | None:
+def _ends(options: GenerativeReward.Options, spec: RewardSpec) -> tuple[float, float] | None:
     """Lowest and highest verdict, where the score is the verdict's place between them; None where
     it is the verdict itself."""
     if not options.normalize or options.score_tokens or spec.dropin is not None:

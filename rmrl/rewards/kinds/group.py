@@ -15,8 +15,8 @@ import hashlib
 import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from rmrl.inference.scoring_base import Runner
 from rmrl.rewards.judging.asking import conversation_text
@@ -35,10 +35,12 @@ from rmrl.rewards.kinds.dropin_calls import take
 from rmrl.rewards.kinds.group_judge import GroupJudge, JudgeSettings
 from rmrl.rewards.kinds.group_table import Table
 from rmrl.rewards.kinds.group_votes import Outcome
+from rmrl.rewards.kinds.meta_votes import MetaEntries, keep_problem, meta_problems
 from rmrl.rewards.kinds.rendering import Rendered
 from rmrl.rewards.kinds.truncation import with_cuts
+from rmrl.rewards.rules.dropin import DropIn
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.types import ScoreItem, ScoreResult
+from rmrl.types import Sampling, ScoreItem, ScoreResult
 
 WAYS = ("pairwise", "tournament", "listwise")
 NO_PREFERENCE = ("tie", "none")
@@ -91,8 +93,13 @@ class GroupReward:
         A, B, tie or a ranking; other named groups are columns."""
         fence: bool = True
         """Responses stand between markers that they cannot contain."""
+        meta: dict[str, Any] = field(default_factory=dict)
+        """{path, keep}: a scalar model that reads the texts of the sampling.n votes on a
+        comparison; only the `keep` votes that it scores highest count. As of kind generative."""
 
-    roles: ClassVar[Mapping[str, Runner]] = {"main": "generate"}
+    roles: ClassVar[Mapping[str, Runner]] = {"main": "generate", "meta": "pooling"}
+    further: ClassVar[Mapping[str, type]] = {"meta": MetaEntries}
+    labels_of: ClassVar[str] = "meta"
     samples: ClassVar[bool] = True
     whole_groups: ClassVar[bool] = True
     truncates: ClassVar[bool] = True
@@ -111,6 +118,7 @@ class GroupReward:
             fence=options.fence,
             no_preference=options.no_preference,
             parser=options.parser,
+            keep=options.meta.get("keep", 0),
         )
         self._judge = GroupJudge(spec, context, settings)
 
@@ -132,6 +140,7 @@ class GroupReward:
             value = getattr(options, key)
             if value not in choices:
                 problems.append(f"{where}.{key}={value}: give {' or '.join(choices)}")
+        problems += meta_problems(options.meta, f"{where}.meta")
         problem = parser_problem(options.parser, "verdict")
         if problem:
             problems.append(f"{where}.parser={options.parser!r}: {problem}")
@@ -151,6 +160,12 @@ class GroupReward:
                 f" how={options.how} and both_orders={options.both_orders}: leave it out"
             )
         return problems
+
+    @staticmethod
+    def dropin_problem(dropin: DropIn | None, options: Options, sampling: Sampling) -> str:  # noqa: ARG004
+        """Why a second model has no votes to choose from, as the end of a sentence; "" where it
+        has, or where there is none."""
+        return keep_problem(options.meta, sampling.n, "sampling.n")
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         """One score per item, from the games against the others of its group; a response that is

@@ -29,6 +29,7 @@ from rmrl.rewards.kinds.group_votes import (
     dropin_vote,
     own_vote,
 )
+from rmrl.rewards.kinds.meta_votes import Choice, Critiques, MetaModel
 from rmrl.rewards.kinds.rendering import (
     Exhibit,
     Rendered,
@@ -59,6 +60,8 @@ class JudgeSettings:
     """Meaning of "both" and "neither": tie or none."""
     parser: str = ""
     """A user's own regular expression, or ""."""
+    keep: int = 0
+    """Votes of each comparison that a second model keeps; 0: there is none, and all count."""
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -111,6 +114,9 @@ class GroupJudge:
             no_preference="none" if settings.no_preference == "none" else "tie",
             parser=Parser(settings.parser, "verdict") if settings.parser else None,
         )
+        self._meta: MetaModel | None = None
+        if settings.keep:
+            self._meta = MetaModel(spec, context, keep=settings.keep)
         self._dropin = None
         if spec.dropin is not None and spec.dropin.preprocess is not None:
             self._dropin = spec.dropin
@@ -144,7 +150,22 @@ class GroupJudge:
         samples: list[list[JudgeSample]] = []
         for each, outputs in zip(full, all_outputs, strict=True):
             samples.append([each.sample(output) for output in outputs])
-        verdicts = map(combined, full, self._read(items, full, samples))
+        votes = self._read(items, full, samples)
+        choices: list[Choice | None] = [None] * len(full)
+        if self._meta is not None:
+            critiques: list[Critiques] = []
+            for each, of_input in zip(full, votes, strict=True):
+                texts: dict[int, str] = {}
+                for number, vote in enumerate(of_input):
+                    if vote.scores is not None:
+                        texts[number] = vote.sample.text
+                critiques.append(Critiques(tuple(take(items, each.rows)), each.read, texts))
+            choices[:] = await self._meta.choices(
+                critiques,
+                min_votes=1,
+                ask_again=lambda cases: [each.read for each in self._uncut(cases)],
+            )
+        verdicts = map(combined, full, votes, choices)
         outcomes: list[Outcome] = []
         for each in inputs:
             if each.read.empty:
@@ -165,19 +186,10 @@ class GroupJudge:
         if limit is None:
             return self._rendered(items, comparisons)
 
-        def render(_: Sequence[int], shorter: Sequence[tuple[ScoreItem, ...]]) -> Sequence[Input]:
-            # The same item may be cut to different lengths in two comparisons.
-            copies: list[ScoreItem] = []
-            numbers: list[tuple[int, ...]] = []
-            for case in shorter:
-                numbers.append(tuple(range(len(copies), len(copies) + len(case))))
-                copies += case
-            return self._rendered(copies, numbers)
-
         cutting = Cutting[tuple[ScoreItem, ...], Input](
             passages=item_passages,
             rebuilt=items_rebuilt,
-            render=render,
+            render=lambda _, shorter: self._uncut(shorter),
             length=lambda each: len(each.read.token_ids),
         )
         cases = [tuple(take(items, rows)) for rows in comparisons]
@@ -186,6 +198,16 @@ class GroupJudge:
             read = dataclasses.replace(each.read, left_out=tokens)
             inputs.append(dataclasses.replace(each, rows=rows, read=read))
         return inputs
+
+    def _uncut(self, cases: Sequence[tuple[ScoreItem, ...]]) -> list[Input]:
+        """A comparison of the responses of each case, whatever its length."""
+        # The same item may be cut to different lengths in two comparisons.
+        copies: list[ScoreItem] = []
+        numbers: list[tuple[int, ...]] = []
+        for case in cases:
+            numbers.append(tuple(range(len(copies), len(copies) + len(case))))
+            copies += case
+        return self._rendered(copies, numbers)
 
     def _tokenizer(self) -> Any:
         if self._spec.remote is not None:

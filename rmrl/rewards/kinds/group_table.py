@@ -122,6 +122,11 @@ class Table:
                 cached = cached and output.cached
                 if counts:
                     tokens_out += output.tokens_out
+            for scored in outcome.further:
+                if counts:
+                    tokens_in += scored.tokens_in
+                if scored.status == "ok":
+                    cached = cached and scored.cached
         shared: dict[str, Any] = {
             "extra": extra,
             "rendered": outcomes[0].rendered if outcomes else "",

@@ -13,9 +13,11 @@ from rmrl.rewards.judging.parser import TIME_LIMIT_S, Parser
 from rmrl.rewards.judging.reader import read_choice
 from rmrl.rewards.judging.reading import EXPLANATIONS
 from rmrl.rewards.judging.samples import JudgeSample
+from rmrl.rewards.kinds.meta_votes import Choice
 from rmrl.rewards.kinds.rendering import Exhibit, Rendered
+from rmrl.rewards.kinds.truncation import TOKENS
 from rmrl.rewards.rules.verdict import RowError, check_verdict
-from rmrl.types import Status
+from rmrl.types import ScoreResult, Status
 
 CHOICES: Mapping[str, float] = {"A": 1.0, "B": 0.0, "tie": 0.5}
 """Verdict on a pair -> the first response's share of the point."""
@@ -49,10 +51,13 @@ class Outcome:
     outputs: tuple[TextOutput, ...]
     status: Status = "ok"
     detail: str = ""
-    columns: Mapping[str, str | None] = field(default_factory=dict)
-    """A parser's columns beside the verdict, from the first vote that could be read."""
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    """A parser's columns beside the verdict, from the first vote that counts, and those of the
+    choice among its votes."""
     left_out: int = 0
     """Tokens that were cut from its prompt and responses (`overlong`)."""
+    further: tuple[ScoreResult, ...] = ()
+    """Results of the model that chose among its votes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,20 +128,34 @@ class Vote:
     """A parser's columns beside the verdict."""
 
 
-def combined(each: Input, votes: Sequence[Vote]) -> Outcome:
-    """The mean of the votes that could be read; for a pair, the majority's verdict."""
+def combined(each: Input, votes: Sequence[Vote], choice: Choice | None = None) -> Outcome:
+    """The mean of the votes that could be read, or were chosen; for a pair, the majority's
+    verdict."""
     outputs = tuple(vote.sample.output for vote in votes)
+    counted: Sequence[int] = range(len(votes))
+    further: tuple[ScoreResult, ...] = ()
+    failed: ScoreResult | None = None
+    if choice is not None:
+        counted = choice.kept
+        further = tuple(choice.scores)
+        failed = choice.failure
     usable: list[tuple[float, ...]] = []
-    columns = votes[0].columns
-    for vote in votes:
+    columns: Mapping[str, Any] = votes[0].columns
+    for number in counted:
+        vote = votes[number]
         if vote.scores is not None:
             if not usable:
                 columns = vote.columns
             usable.append(vote.scores)
+    if choice is not None:
+        columns = {**columns, **choice.columns(len(votes))}
     status: Status = "ok"
     detail = ""
     means = None
-    if usable:
+    if failed is not None:
+        status = failed.status
+        detail = failed.detail
+    elif usable:
         means = tuple(map(statistics.fmean, zip(*usable, strict=True)))
         if len(each.rows) == 2 and len(usable) > 1:
             means = pair_scores(0.5 if means[0] == means[1] else float(means[0] > means[1]))
@@ -144,7 +163,8 @@ def combined(each: Input, votes: Sequence[Vote]) -> Outcome:
         first = votes[0]
         status, detail = first.sample.failure(problem=first.problem, reason=first.reason)
     read = each.read
-    return Outcome(means, read.text, outputs, status, detail, columns, read.left_out)
+    left_out = read.left_out + max((scored.extra.get(TOKENS, 0) for scored in further), default=0)
+    return Outcome(means, read.text, outputs, status, detail, columns, left_out, further)
 
 
 def dropin_vote(returned: Any, read: tuple[Input, JudgeSample], *, listwise: bool) -> Vote:

@@ -85,7 +85,7 @@ class Inputs:
         """The rendered items, PART_ROWS at a time."""
 
         def again(_: Sequence[int], shorter: Sequence[ScoreItem]) -> list[Rendered]:
-            return self.tokenized(self.read(shorter), shorter)
+            return self.uncut(shorter)
 
         reads = self.read(items) if self.at_once else None
         for start in range(0, len(items), PART_ROWS):
@@ -93,6 +93,10 @@ class Inputs:
             of_part = self.read(some) if reads is None else reads[start : start + PART_ROWS]
             first = self.tokenized(of_part, some)
             yield fit_items(some, again, self.limit, reads=first)
+
+    def uncut(self, items: Sequence[ScoreItem]) -> list[Rendered]:
+        """The items as they are, in one call."""
+        return self.tokenized(self.read(items), items)
 
     def rendered(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """All items, rendered."""

@@ -207,7 +207,8 @@ def with_cuts(
     noted: list[ScoreResult] = []
     truncated = 0
     for result, tokens in zip(results, left_out, strict=True):
-        if result.status == "overlong" and not tokens:
+        # Where something was written, it was a further model that had no room to read it.
+        if result.status == "overlong" and not tokens and not result.tokens_out:
             detail = (
                 f"the input has {result.tokens_in} tokens and overlong={how} can cut nothing:"
                 " what stands around the texts leaves no room for a token (of a process reward: a"

@@ -76,7 +76,12 @@ def plan_engines(specs: Sequence[RewardSpec]) -> list[EnginePlan]:
     for group in groups.values():
         names, rewards, engines = zip(*group, strict=True)
         put_away = rewards[0].put_away
-        if put_away == "auto":
+        residency = max((reward.residency for reward in rewards), key=RESIDENCIES.index)
+        if engines[0].by_policy:
+            # The rollout engines sleep as the rollout has them sleep.
+            put_away = "sleep1"
+            residency = "auto"
+        elif put_away == "auto":
             # CUDA keeps weights in host memory (level 1); CPU, where host memory is the device,
             # drops them (level 2). An engine that does not sleep on its device is unloaded.
             put_away = "sleep1" if engines[0].device == "cuda" else "sleep2"
@@ -86,7 +91,7 @@ def plan_engines(specs: Sequence[RewardSpec]) -> list[EnginePlan]:
         plan = EnginePlan(
             spec=dataclasses.replace(engines[0], adapter="", adapters=tuple(adapters)),
             rewards=names,
-            residency=max((reward.residency for reward in rewards), key=RESIDENCIES.index),
+            residency=residency,
             put_away=put_away,
             load_timeout_s=max(reward.load_timeout_s for reward in rewards),
             replicas=engines[0].replicas or 1,

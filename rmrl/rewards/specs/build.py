@@ -27,21 +27,11 @@ from rmrl.rewards.kinds.remote import RemoteReward, http_spec
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.rewards.rules.dropin import DropIn
 from rmrl.rewards.rules.forms import InLists, rule_form
-from rmrl.rewards.specs.entries import known_entries, seconds
+from rmrl.rewards.specs.entries import FurtherModel, known_entries, seconds
 from rmrl.rewards.specs.labels import LabelReading, reading_of
 from rmrl.rewards.specs.names import Component
 from rmrl.rewards.specs.section import Section, Surroundings, http_server
 from rmrl.rewards.specs.spec import RewardSpec
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _FurtherModel:
-    """Entries of a model that a kind has beside its own, such as the scorer of a critique."""
-
-    path: str = ""
-    adapter: str = ""
-    engine: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
-
 
 _RESIDENCY_KEYS = ("residency", "put_away", "load_timeout_s")
 
@@ -155,6 +145,8 @@ def _model(section: Section, *, remote: HTTPSpec | None) -> RewardSpec:
         settings = section.engine_settings(section.entries.get("engine") or {}, where)
     engines: dict[str, EngineSpec] = {}
     for role, runner in roles.items():
+        if role != "main" and not getattr(options, role):
+            continue
         if role == "main" and section.by_policy:
             engines[role] = section.policy_engine(runner)
         elif role != "main" or remote is None:
@@ -162,12 +154,11 @@ def _model(section: Section, *, remote: HTTPSpec | None) -> RewardSpec:
     needs_model = bool(engines) or remote is not None
     shared = section.shared(timeout_s=section.config.timeout_s, needs_model=needs_model)
     shared |= {"options": options, "sampling": sampling, "remote": remote}
-    if kind_facts(section.kind).reads_labels and "main" in engines:
-        shared["labels"] = _labels(section, options, engines["main"].path)
+    scores = kind_facts(section.kind).labels_of
+    if scores in engines:
+        shared["labels"] = _labels(section, scores, options, engines[scores].path)
     if not roles:
         return RewardSpec(**shared)
-    if section.by_policy:
-        settings |= {"residency": "auto", "put_away": "sleep1"}
     default_load = section.config.engine.load_timeout_s
     return RewardSpec(
         **shared,
@@ -178,24 +169,29 @@ def _model(section: Section, *, remote: HTTPSpec | None) -> RewardSpec:
     )
 
 
-def _labels(section: Section, options: Any, path: str) -> LabelReading | None:
-    """How the labels of the checkpoint are read. Raises ConfigError where it has several and
-    nothing says which of them is the score."""
+def _labels(section: Section, role: str, options: Any, path: str) -> LabelReading | None:
+    """How the labels of the checkpoint in a role are read. Raises ConfigError where it has several
+    and nothing says which of them is the score."""
+    where = section.where
+    entries = options
+    shapes = section.dropin is not None and section.dropin.postprocess is not None
+    if role != "main":
+        where = f"{section.where}.{role}"
+        entries = kind_facts(section.kind).further[role](**getattr(options, role))
+        shapes = False
     try:
         reading = reading_of(
             label_head(path),
-            options.label,
-            options.label_weights,
-            activation=options.activation,
+            entries.label,
+            entries.label_weights,
+            activation=entries.activation,
         )
     except ConfigError as error:
-        raise ConfigError([f"{section.where}: {problem}" for problem in error.problems]) from error
-    shapes = section.dropin is not None and section.dropin.postprocess is not None
+        raise ConfigError([f"{where}: {problem}" for problem in error.problems]) from error
     if reading is None or reading.weights or shapes:
         return reading
-    where = section.where
     given = ""
-    if "/" in section.name:
+    if role == "main" and "/" in section.name:
         where = "reward.specs.scorer"
         given = f"reward.models=[scorer] {where}.path={section.name} "
     first, second, *_ = reading.names
@@ -207,12 +203,14 @@ def _labels(section: Section, options: Any, path: str) -> LabelReading | None:
     )
 
 
-def _check_head(section: Section, role: str, path: str) -> None:
-    """Raise RewardError unless the checkpoint holds the head that the kind reads."""
-    if role == "main" and kind_facts(section.kind).reads_labels:
+def _check_model(section: Section, role: str, runner: Runner, path: str) -> None:
+    """Raise RewardError unless the checkpoint can do what its role asks of it."""
+    if role == kind_facts(section.kind).labels_of:
         check_label_head(path)
-    else:
+    elif runner == "pooling":
         check_scalar_head(path)
+    elif runner == "generate":
+        check_writes_text(path)
 
 
 def _engine(
@@ -222,7 +220,8 @@ def _engine(
     entries: Mapping[str, Any] = section.entries
     if role != "main":
         where = f"{section.where}.{role}"
-        entries = known_entries(getattr(options, role), _FurtherModel, where)
+        schema = kind_facts(section.kind).further.get(role, FurtherModel)
+        entries = known_entries(getattr(options, role), schema, where)
         settings = section.engine_settings(entries.get("engine") or {}, f"{where}.engine")
     if not entries.get("path"):
         raise ConfigError(
@@ -234,10 +233,7 @@ def _engine(
     found = read_adapter(str(entries["adapter"])) if entries.get("adapter") else None
     if found is not None:
         check_task(found, path, runner=runner, where=f"{where}.adapter")
-    if runner == "pooling":
-        _check_head(section, role, path)
-    if runner == "generate":
-        check_writes_text(path)
+    _check_model(section, role, runner, path)
     name = settings["name"]
     runs = engine_facts(name).runners
     if runner == "embed" and (name == "vllm" or runner not in runs):

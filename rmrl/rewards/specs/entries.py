@@ -6,6 +6,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from rmrl.config.numbers import is_number
@@ -16,6 +17,18 @@ from rmrl.types import Sampling
 
 RESIDENCIES = ("auto", "on_demand", "resident")
 PUT_AWAY = ("auto", "sleep1", "sleep2", "unload")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FurtherModel:
+    """Entries of a model that a kind has beside its own, such as the scorer of a critique."""
+
+    path: str = ""
+    """Folder or hub id."""
+    adapter: str = ""
+    """Folder of a LoRA adapter."""
+    engine: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Entries like those of a reward's `engine`."""
 
 
 def check_choices(engine: Mapping[str, Any], *, where: str) -> None:

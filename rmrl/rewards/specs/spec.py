@@ -128,8 +128,8 @@ class RewardSpec:
     engines: Mapping[str, EngineSpec] = field(default_factory=dict)
     """Role -> engine. `main` is the reward's own `path`; a kind may have others."""
     labels: LabelReading | None = None
-    """How the labels of the `main` model's head become a score; None: the head is a plain scalar,
-    or there is none."""
+    """How the labels of a head become a score: that of the model in the role that the kind's
+    `labels_of` names. None: the head is a plain scalar, or there is none."""
     remote: HTTPSpec | None = None
     """Server that answers instead of, or besides, local engines."""
     residency: str = "auto"

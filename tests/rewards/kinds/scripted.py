@@ -51,7 +51,9 @@ def dropin(folder: Path, code: str) -> DropIn:
 
 def spec(kind: str, *, roles: Sequence[str] = ("main",), **entries: Any) -> RewardSpec:
     """A model reward named "r" with an engine for each role; greedy unless told otherwise."""
-    runners = {"main": "pooling" if kind == "bradley_terry" else "generate", "scorer": "pooling"}
+    runners = {"main": "generate", "scorer": "pooling", "meta": "pooling"}
+    if kind == "bradley_terry":
+        runners["main"] = "pooling"
     engines = {
         role: dataclasses.replace(ENGINE, path=f"/models/{role}", runner=runners[role])
         for role in roles

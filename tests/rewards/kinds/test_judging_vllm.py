@@ -24,6 +24,11 @@ SCHEMA = (
     '{"type": "object", "properties": {"score": {"type": "integer", "minimum": 1, "maximum": 5}},'
     ' "required": ["score"]}'
 )
+REASONED = (
+    '{"type": "object", "properties": {"reason": {"type": "string", "minLength": 20, "maxLength":'
+    ' 60}, "score": {"type": "integer", "minimum": 1, "maximum": 5}}, "required": ["reason",'
+    ' "score"]}'
+)
 ROWS = [
     ("What is the capital of France?", "Paris."),
     ("What is the capital of France?", "I like trains."),
@@ -31,7 +36,8 @@ ROWS = [
 ]
 
 
-def scenario(path: str) -> dict[str, Any]:
+def scenario(path: str, meta_path: str) -> dict[str, Any]:
+    from rmrl.inference.hf.scoring import HFEngine
     from rmrl.inference.vllm.scoring import VLLMEngine
 
     engine = VLLMEngine(
@@ -41,6 +47,13 @@ def scenario(path: str) -> dict[str, Any]:
         )
     )  # fmt: skip
     engine.start()
+    meta = HFEngine(
+        EngineSpec(
+            path=meta_path, runner="pooling", name="hf", dtype="float32", max_model_len=512, max_num_seqs=8, max_num_batched_tokens=1024,
+            tensor_parallel_size=1, gpu_memory_utilization=0.5, kv_cache_bytes=1, device="cpu", threads=1,
+        )
+    )  # fmt: skip
+    meta.start()
     return {
         "tokens": _scored(
             engine, Sampling(max_tokens=64), {"score_tokens": {"Yes": 1.0, "No": 0.0}}
@@ -52,6 +65,17 @@ def scenario(path: str) -> dict[str, Any]:
         ),
         "choice": _scored(
             engine, Sampling(max_tokens=4, temperature=1.0, n=3, seed=1, choice=("1", "2", "3")), {}
+        ),
+        "meta": _scored(
+            engine,
+            Sampling(max_tokens=80, temperature=1.0, n=4, seed=1, json_schema=REASONED),
+            {
+                "rubric": "Is it right?",
+                "scale": [1, 5],
+                "fence": False,  # a quotation of it is not read
+                "meta": {"path": meta_path, "keep": 2},
+            },
+            meta=meta,
         ),
     }
 
@@ -68,24 +92,24 @@ class _Direct:
         return getattr(self._engine, method)(list(requests))
 
 
-def _scored(engine: Any, sampling: Sampling, options: dict[str, Any]) -> list[ScoreResult]:
-    reward = _reward(engine.spec, sampling, options)
-    reward._context.calls = {"main": _Direct(engine)}
-    return asyncio.run(reward.score(_items()))
-
-
-def _reward(engine: EngineSpec, sampling: Sampling, options: dict[str, Any]) -> GenerativeReward:
+def _scored(
+    engine: Any, sampling: Sampling, options: dict[str, Any], *, meta: Any = None
+) -> list[ScoreResult]:
     from transformers import AutoTokenizer
 
+    engines = {"main": engine} if meta is None else {"main": engine, "meta": meta}
     spec = RewardSpec(
         name="r",
         kind="generative",
         weight=1.0,
-        engines={"main": engine},
+        engines={role: each.spec for role, each in engines.items()},
         sampling=sampling,
         options=GenerativeReward.Options(**options),
     )
-    return GenerativeReward.from_spec(spec, context(AutoTokenizer.from_pretrained(engine.path)))
+    asked = context(None)
+    asked.tokenizer = AutoTokenizer.from_pretrained
+    asked.calls = {role: _Direct(each) for role, each in engines.items()}
+    return asyncio.run(GenerativeReward.from_spec(spec, asked).score(_items()))
 
 
 def _items() -> list[ScoreItem]:
@@ -112,8 +136,46 @@ def _reference(path: Path, prompts: Sequence[str]) -> list[float]:
     return values
 
 
-def test_a_real_judge(smollm2: Path):
-    found = run_in_engine_process(scenario, str(smollm2))
+def _relevance(path: Path, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    """The logit of each pair, by transformers."""
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    model = AutoModelForSequenceClassification.from_pretrained(path, dtype=torch.float32).eval()
+    values: list[float] = []
+    for pair in pairs:
+        with torch.no_grad():
+            values.append(float(model(**tokenizer(*pair, return_tensors="pt")).logits[0, 0]))
+    return values
+
+
+def _check_chosen(results: Sequence[ScoreResult], meta: Path) -> None:
+    """The votes that count are the two whose critiques the real model scores highest."""
+    for result, (prompt, response) in zip(results, ROWS, strict=True):
+        assert result.status == "ok", result
+        texts = result.raw_text.split("\n---\n")
+        readable = [i for i, vote in enumerate(result.extra["votes"]) if vote is not None]
+        assert len(readable) > 2, texts
+        question = result.rendered.partition("<|im_start|>user\n")[2].rpartition("<|im_end|>")[0]
+        assert prompt in question
+        assert response in question
+        expected = _relevance(meta, [(question, texts[i]) for i in readable])
+        assert [result.extra["meta"][i] for i in readable] == pytest.approx(expected, abs=1e-4), (
+            texts
+        )
+        best = sorted(zip(expected, readable, strict=True), reverse=True)[:2]
+        kept = sorted(i for _, i in best)
+        assert [i for i, counts in enumerate(result.extra["kept"]) if counts] == kept
+        votes = [result.extra["votes"][i] for i in kept]
+        assert result.extra["on_scale"] == sum(votes) / 2
+        assert result.value == pytest.approx((result.extra["on_scale"] - 1) / 4)
+    assert len({round(v, 3) for r in results for v in r.extra["meta"] if v is not None}) > 6
+
+
+def test_a_real_judge(smollm2: Path, ms_marco: Path):
+    found = run_in_engine_process(scenario, str(smollm2), str(ms_marco))
+    _check_chosen(found["meta"], ms_marco)
     tokens = found["tokens"]
     assert [r.value for r in tokens] == pytest.approx(
         _reference(smollm2, [r.rendered for r in tokens]), abs=2e-4

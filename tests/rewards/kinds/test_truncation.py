@@ -8,6 +8,7 @@ otherwise.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -239,6 +240,54 @@ async def test_a_judge_that_writes_more_than_half_its_context_reads_half(tokeniz
     reward = dataclasses.replace(reward, options=GenerativeReward.Options(rubric="short"))
     (read,) = GenerativeReward.from_spec(reward, context(tokenizer)).render(items(LETTERS * 60))
     assert 780 < len(read.token_ids) <= 800
+
+
+async def test_the_second_model_of_a_judge_reads_the_question_cut_and_the_critique_whole(
+    tokenizer: Any, made: Any
+):
+    long = "x" * 60 + " Score: 3"
+
+    def answer(request: Any) -> ValueOutput:
+        length = len(request.token_ids)
+        if length > 700:
+            return ValueOutput(math.nan, length, failure="overlong", detail="over 700")
+        return ValueOutput(float(length), length)
+
+    def about(*critiques: str) -> tuple[Any, Scripted, GenerativeReward]:
+        reward = made(
+            "generative",
+            "truncate_right",
+            roles=("main", "meta"),
+            length=700,
+            sampling=Sampling(max_tokens=16, temperature=1.0, n=2),
+            options=GenerativeReward.Options(rubric="short", meta={"path": "x", "keep": 1}),
+        )
+        meta = Scripted(answer)
+        judge = Scripted(lambda _: list(map(said, critiques)))
+        asked = context(tokenizer, main=judge, meta=meta)
+        return asked, meta, GenerativeReward.from_spec(reward, asked)
+
+    asked, meta, reward = about(long, "Score: 4")
+    (read,) = reward.render(items(LETTERS * 60))
+    assert 680 < len(read.token_ids) <= 684  # 16 tokens are kept for the verdict
+    (result,) = await reward.score(items(LETTERS * 60))
+    first, second = (tokenizer.decode(request.token_ids) for request in meta.requests)
+    assert f"<|im_start|>assistant<unk>{long}<|im_end|>" in first  # <unk>: the line break
+    assert first.count(MARK) == second.count(MARK) == 1
+    assert first.count("[ begin ") == first.count("[ end ") == 2  # the note and the fence
+    lengths = [len(request.token_ids) for request in meta.requests]
+    # 70 tokens more do not fit; those of the second critique do, with the end of its turn (2) and
+    # the spaces in the four marks.
+    assert 690 < lengths[0] <= 700
+    assert lengths[1] == len(read.token_ids) + len("Score: 4") + 2 + 4
+    assert result.extra["meta"] == lengths
+    assert result.extra["truncated_tokens"] >= read.left_out + 50
+    assert asked.counts.totals == {"truncated": [1, 1]}
+    # Of a critique nothing is cut.
+    asked, meta, reward = about("y" * 800 + " Score: 3", "Score: 4")
+    (result,) = await reward.score(items("r"))
+    assert (result.value, result.status) == (None, "overlong")
+    assert result.detail == "the meta model gave no score to a critique: over 700"
 
 
 async def test_a_critique_is_cut_for_both_models(tokenizer: Any, made: Any):

@@ -10,12 +10,14 @@ import pytest
 
 from rmrl.config.schema import RewardConfig
 from rmrl.errors import ConfigError
+from rmrl.rewards.calibration.digest import PARTS, differing_parts, reward_digest
 from rmrl.rewards.rules.dropin import load_dropin
 from rmrl.rewards.specs.build import build_spec
 from rmrl.rewards.specs.names import Component
 from rmrl.rewards.specs.reads import Reads
 from rmrl.rewards.specs.resolve import Resolved, Surroundings, functions_dirs, resolve_rewards
 from rmrl.rewards.specs.spec import OnMissing, RewardSpec
+from rmrl.rewards.specs.table import reward_table
 from rmrl.types import Sampling
 from tests.rewards.parts import JUDGE, checkpoint
 
@@ -583,6 +585,79 @@ def test_overlong_is_refused_where_there_is_nothing_to_cut(place: Place):
         "reward.specs.judge.overlong=truncate_left: how many tokens the server's model takes is not"
         " known here" in problem
     )
+
+
+# --- a second model that keeps the best votes
+
+
+def test_a_second_model_is_a_role_of_its_own(place: Place) -> None:
+    judge = str(checkpoint(place.root / "judge"))
+    path = str(checkpoint(place.root / "meta", head=True))
+    entries: dict[str, Any] = {
+        "path": judge,
+        "rubric": "short",
+        "sampling": {"n": 4, "temperature": 1.0},
+    }
+    assert list(place.one("j", specs={"j": entries}).engines) == ["main"]
+    entries["meta"] = {"path": path, "keep": 2, "engine": {"max_model_len": 64}}
+    spec = place.one("j", specs={"j": entries})
+    assert list(spec.engines) == ["main", "meta"]
+    meta = spec.engines["meta"]
+    assert (meta.path, meta.runner, meta.max_model_len) == (path, "pooling", 64)
+    assert spec.labels is None
+    assert "judge (vllm generate" in reward_table([spec])
+    assert " + meta (vllm pooling" in reward_table([spec])
+    server = {"url": "http://127.0.0.1:9/v1", "model": "m"}
+    remote = {key: value for key, value in entries.items() if key != "path"} | {"server": server}
+    assert list(place.one("j", specs={"j": remote}).engines) == ["meta"]
+    two = str(checkpoint(place.root / "two", head=True, names=("wrong", "right")))
+    entries["meta"] = {"path": two, "keep": 2, "label": "right"}
+    labels = place.one("j", specs={"j": entries}).labels
+    assert labels is not None
+    assert labels.weights == {"right": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("meta", "sentence"),
+    [
+        ({"path": "judge"}, "reward.specs.j.meta.keep=0: give the number of votes"),
+        ({"path": "meta", "keep": 4}, "keeps meta.keep=4 of sampling.n=4 votes"),
+        ({"path": "judge", "keep": 2}, "ForCausalLM"),
+        (
+            {"path": "two", "keep": 2},
+            "nothing says which is the score: give reward.specs.j.meta.label='wrong'",
+        ),
+        ({"path": "two", "keep": 2, "label": "L"}, "reward.specs.j.meta: label 'L': not a label"),
+        ({"path": "meta", "keep": 2, "engine": {"name": "v"}}, "reward.specs.j.meta.engine.name=v"),
+    ],
+)
+def test_second_models_that_cannot_be(place: Place, meta: dict[str, Any], sentence: str) -> None:
+    checkpoint(place.root / "judge")
+    checkpoint(place.root / "meta", head=True)
+    checkpoint(place.root / "two", head=True, names=("wrong", "right"))
+    judge = str(place.root / "judge")
+    entries = {
+        "path": judge,
+        "rubric": "short",
+        "sampling": {"n": 4, "temperature": 1.0},
+        "meta": {**meta, "path": str(place.root / meta["path"])},
+    }
+    assert sentence in place.problem("j", specs={"j": entries})
+
+
+def test_a_calibration_knows_how_many_votes_were_kept(place: Place) -> None:
+    entries: dict[str, Any] = {
+        "path": str(checkpoint(place.root / "judge")),
+        "rubric": "short",
+        "sampling": {"n": 4, "temperature": 1.0},
+    }
+    path = str(checkpoint(place.root / "meta", head=True))
+    other = str(checkpoint(place.root / "other", head=True, names=("A",)))
+    digests: list[dict[str, str]] = []
+    for meta in ({"path": path, "keep": 2}, {"path": path, "keep": 3}, {"path": other, "keep": 2}):
+        digests.append(reward_digest(place.one("j", specs={"j": {**entries, "meta": meta}})))
+    assert differing_parts(digests[0], digests[1]) == [PARTS["entries"]]
+    assert PARTS["model"] in differing_parts(digests[0], digests[2])
 
 
 # --- the type to compute in
