@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rmrl.data.dataset import PromptTable
+from rmrl.data.surrogates import replaced
 from rmrl.offline.summary import Cost
 from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.scoring.items import OTHER_ANSWER, ResponseRow
@@ -120,7 +121,7 @@ def step_rows(
         prompt = prompts[positions[index]]
         for number in range(each):
             # Equal texts would be scored once.
-            answer = f"({number + 1}) {prompt.ground_truth or OTHER_ANSWER}\n"
+            answer = replaced(f"({number + 1}) {prompt.ground_truth or OTHER_ANSWER}\n")
             ids = coder(answer, add_special_tokens=False)["input_ids"] or [0]
             repeated = (ids * (tokens // len(ids) + 1))[:tokens]
             text = coder.decode(repeated, skip_special_tokens=True)

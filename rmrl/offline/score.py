@@ -20,6 +20,7 @@ from rmrl.cluster.watch import keep_in_mind, unless_lost
 from rmrl.data.json_text import json_text
 from rmrl.data.problems import BadRow
 from rmrl.data.responses import AnsweredRow, CountTokens, batches
+from rmrl.data.surrogates import replaced
 from rmrl.data.survey import bad_rows, rows_to_score
 from rmrl.errors import DataError, Interrupted, MissingVerdictsError
 from rmrl.offline.assemble import assemble
@@ -160,7 +161,11 @@ def token_counter(checked: CheckedScoring) -> CountTokens | None:
     from rmrl.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(path, trust_remote_code=checked.config.trainer.trust_remote_code)
-    return lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def count(text: str) -> int:
+        return len(tokenizer(replaced(text), add_special_tokens=False)["input_ids"])
+
+    return count
 
 
 async def _score_left(job: Job, opened: OpenScorer) -> None:

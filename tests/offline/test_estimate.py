@@ -28,7 +28,7 @@ from rmrl.rewards.specs.spec import SourceWeights, Watch
 from tests.offline.conftest import Bench
 
 
-def table(*sources: str) -> PromptTable:
+def table(*sources: str, truth: str = "four") -> PromptTable:
     rows: list[PromptRow] = []
     for i, source in enumerate(sources):
         rows.append(
@@ -38,7 +38,7 @@ def table(*sources: str) -> PromptTable:
                 messages=({"role": "user", "content": f"q{i}"},),
                 plain_text=False,
                 rm_prompts={},
-                ground_truth="four",
+                ground_truth=truth,
                 data_source=source,
                 ability="",
                 extra_info={},
@@ -168,6 +168,13 @@ def test_a_steps_responses_have_full_length_and_whole_groups(
     for row in rows:
         assert row.tokens == 12
         assert len(tokenizer(row.text, add_special_tokens=False)["input_ids"]) in range(11, 14)
+
+
+def test_a_reference_with_half_a_letter_is_repeated_too(bench: Bench, tokenizer: Any) -> None:
+    spec = bench.checked(f"data.files={bench.rows('x')}", needs_out=False).specs[0]
+    data = table("a", truth="4\ud83d")
+    (row,) = step_rows(data, spec, count=1, group_size=2, tokens=12, coder=tokenizer)
+    assert (row.tokens, row.text.count("4")) == (12, 2)  # "(1) 4?\n" has 7 tokens
 
 
 def test_a_reward_for_another_source_has_no_rows(bench: Bench, tokenizer: Any) -> None:

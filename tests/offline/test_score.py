@@ -15,6 +15,7 @@ import pytest
 from rmrl.cluster.fake import FakeHost
 from rmrl.errors import EngineLostError
 from rmrl.offline.check import CheckedScoring
+from tests.engine_models import write_tokenizer
 from tests.offline.conftest import Bench
 
 
@@ -85,6 +86,19 @@ def test_a_response_with_a_lone_surrogate_is_scored_into_parquet(bench: Bench) -
     warnings = [notice for notice in bench.notices if "lone surrogate" in notice]
     assert len(warnings) == 1
     assert "in 1 rows of" in warnings[0]
+
+
+def test_the_tokens_of_half_a_letter_are_counted(bench: Bench) -> None:
+    """One token per character, all 9 of them: the penalty is 0.25 for the one over 8."""
+    write_tokenizer(bench.folder / "policy")
+    file = bench.rows("half a \ud83d.")
+    settings = (
+        f"data.tokenizer={bench.folder}/policy",
+        "reward.transforms.length={kind: length, target: 8, per_token: 0.25}",
+    )
+    bench.score(bench.checked(f"data.files={file}", f"out={bench.folder}/s.jsonl", *settings))
+    (row,) = map(json.loads, (bench.folder / "s.jsonl").read_text().splitlines())
+    assert row["reward"] == pytest.approx(0.9 - 0.25)
 
 
 def test_lists_stay_lists_and_types_are_those_of_the_file(bench: Bench) -> None:
