@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 NAMES = (
     "letters",
     "judge",
+    "guided",
     "yes_no",
     "criteria",
     "quality",
@@ -46,6 +47,12 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path, tiny_reward_
     with serving(answer(FINE)) as server:
         specs: dict[str, object] = {
             "judge.path": tiny_llama,
+            # Every vote can be read, so a second model has to choose.
+            "guided": (
+                "{kind: generative, sampling: {n: 3, temperature: 1.0, max_tokens: 2, choice: ['1',"
+                " '2', '3']}, meta: {keep: 1, path: " + str(tiny_reward_llama) + "}}"
+            ),
+            "guided.path": tiny_llama,
             "yes_no": "{kind: generative, rubric: short, score_tokens: {a: 1, b: 0}}",
             "yes_no.path": tiny_llama,
             "criteria": (
@@ -79,7 +86,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path, tiny_reward_
         }
         keys = {
             "reward.models": f"[{','.join(NAMES)}]",
-            "reward.weights": "[1.0,0.5,0.25,0.2,0.25,0.1,0.5,0.5,0.2,0.01,0.1,0.3,0.2]",
+            "reward.weights": "[1.0,0.5,0.1,0.25,0.2,0.25,0.1,0.5,0.5,0.2,0.01,0.1,0.3,0.2]",
             "reward.max_missing": 1.0,
             "reward.on_missing": "renormalize",
             "reward.engine.max_model_len": 1024,
@@ -116,6 +123,20 @@ def test_criteria_are_columns_and_metrics(run: Any) -> None:
     extra = samples[-1]["scores"]["criteria"]["extra"]
     assert [record["text"] for record in extra["criteria"]] == ["short"]
     assert extra["criterion_1"] == extra["criteria"][0]["value"]
+
+
+def test_a_second_model_chooses_one_of_three_votes(run: Any) -> None:
+    _, metrics, samples = run
+    assert "score/guided/extra_meta_shift" in metrics[-1]
+    chosen = [sample["scores"]["guided"] for sample in samples]
+    assert chosen
+    for result in chosen:
+        extra = result["extra"]
+        place = extra["kept"].index(True)
+        assert sum(extra["kept"]) == 1
+        assert extra["meta"][place] == max(extra["meta"])
+        assert extra["on_scale"] == extra["votes"][place]
+        assert result["score"] == (extra["on_scale"] - 1) / 2
 
 
 def test_one_checkpoint_is_loaded_once_however_many_rewards_ask_it(run: Any) -> None:
