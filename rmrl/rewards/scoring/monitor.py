@@ -13,7 +13,7 @@ opposition     the reward rises over the steps while a watcher (entry `watch`) f
 A hint needs evidence besides its threshold, so that a few unlucky samples make none: correlations
 and shares must be clear of 0, and of the threshold, by EVIDENCE standard errors. Correlations are
 taken over all responses of the window; the trends of `opposition` over the steps in which the
-watcher was asked, see `trend`.
+watcher was asked, and correlations within them, see `trend`.
 """
 
 from __future__ import annotations
@@ -225,7 +225,9 @@ class Monitor:
             self._steps.append(step)
         self._watched = {}
         for name, steps in state.get("watched", {}).items():
-            self._watched[name] = Opposition([tuple(each) for each in steps])
+            # Steps of older checkpoints end before the sums of pairs.
+            padded = [(*each, 0, 0.0, 0.0, 0.0)[:9] for each in steps]
+            self._watched[name] = Opposition(padded)
 
     def _divergence(self, now: _Now, first: str, second: str) -> Iterator[_Hint]:
         r = self._pooled(_key(first, second)).correlation
@@ -319,20 +321,27 @@ class Monitor:
 
     def _opposition(self, now: _Now, name: str, step: int, rewards: RewardBatch) -> Iterator[_Hint]:
         rewards_B = np.where(rewards.keep_B, rewards.rewards_B, np.nan)
-        reward_N = rewards_B[np.isfinite(rewards_B)]
-        verdict_N = now.values[name][np.isfinite(now.values[name])]
-        if not len(reward_N) or not len(verdict_N):
+        both_B2 = np.column_stack([rewards_B, now.values[name]])
+        finite_B2 = np.isfinite(both_B2)
+        if not finite_B2.any(axis=0).all():
             return
         history = self._watched.setdefault(name, Opposition())
-        history.add(step, reward_N, verdict_N)
+        reward_N = rewards_B[finite_B2[:, 0]]
+        verdict_N = now.values[name][finite_B2[:, 1]]
+        history.add(step, reward_N, verdict_N, both_N2=both_B2[finite_B2.all(axis=1)])
         opposed = history.found()
         if opposed is not None:
-            count, rising, falling = opposed
+            against = ""
+            if opposed.correlation is not None:
+                against = (
+                    ", and within steps the responses with more reward have less of it"
+                    f" (correlation {opposed.correlation:.2f})"
+                )
             text = (
-                f"the reward rises ({rising:+.2g} a step) and the watcher {name} falls"
-                f" ({falling:+.2g}) since step {history.steps[-count][0]}, over {count}"
-                " steps in which it was asked: if higher is better there, the policy probably"
-                " exploits the reward, most of all here"
+                f"the reward rises ({opposed.rising:+.2g} a step) and the watcher {name} falls"
+                f" ({opposed.falling:+.2g}) since step {history.steps[-opposed.count][0]}, over"
+                f" {opposed.count} steps in which it was asked{against}: if higher is better there,"
+                " the policy probably exploits the reward, most of all here"
             )
             gap = _standard(rewards_B) - _standard(now.values[name])
             yield _Hint(_key("opposition", name), text, _top(gap))

@@ -16,6 +16,17 @@ x being centred and s^2 the variance of the e. A sudden fall is no straight line
 residuals follow one another for that reason alone: where there are enough steps before it, rho is
 that of a line through them, and s^2 the larger one of both. Means are weighted by the number of
 rows behind them.
+
+This asks for much: a policy that gives in to its reward loses quality fast at first and slowly
+later, and what such a curve leaves of a straight line looks like noise that stays. But there is a
+second witness. Under selection by the reward r a quality q of the responses moves by
+
+    E(q') - E(q) = cov(w(r), q)
+
+where w, their relative frequency after the update, rises with r (Price, Selection and covariance,
+1970). So where, among the responses of the same step, those with more reward have less of q, by
+AGAINST standard errors of their correlation over the last RECENT steps, a fall is what training on
+r is to be expected to do, and the noise about both lines is taken as white (rho = 0).
 """
 
 from __future__ import annotations
@@ -33,10 +44,16 @@ LONGEST = 128
 EVIDENCE = 3.5
 """Standard errors by which both slopes are clear of 0."""
 TIMES_ITS_ERROR = 3.0
+AGAINST = 4.0
+"""Standard errors by which the correlation within steps is below 0."""
+RECENT = 16
+"""Last steps over which it is taken."""
 _OWN_NOISE_FROM = 16
 """Steps of a line from which its own residuals say how large the noise is."""
 _BEFORE_FROM = 12
 """Steps before a line from which theirs do."""
+_CONSTANT_SPREAD = 1e-9
+"""Share of the largest value; a smaller spread is rounding."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,16 +97,16 @@ class Line:
         e = self.residual_N[1:] - rho * self.residual_N[:-1]
         return float((e * e).sum()) / (len(self.residual_N) - 3)
 
-    def evidence(self, *, before: Line | None = None) -> float:
+    def evidence(self, *, before: Line | None = None, white: bool = False) -> float:
         """Return the slope in standard errors: the normal quantile of its t statistic, signed (see
         `normal_quantile`); 0 for a constant, infinite without any noise. The noise is its own, or
-        that of the line through the steps before."""
+        that of the line through the steps before; `white`: its own, with rho = 0."""
         if self.slope == 0:
             return 0.0
         n = len(self.x_N)
         freedom = n - 3
         if before is None:
-            rho = self.persistence
+            rho = 0.0 if white else self.persistence
             variance = self.innovation(rho)
         else:
             rho = before.persistence
@@ -122,25 +139,71 @@ def normal_quantile(t: float, freedom: int) -> float:
     return math.copysign(factor * math.sqrt(freedom * math.log1p(t * t / freedom)), t)
 
 
+@dataclass(frozen=True, slots=True)
+class Opposed:
+    """The reward rises and the watcher falls."""
+
+    count: int
+    """Last steps of the lines."""
+    rising: float
+    """Slope of the reward's line, per step."""
+    falling: float
+    """Slope of the watcher's."""
+    correlation: float | None
+    """Of reward and verdict within steps, where that is part of the evidence."""
+
+
 @dataclass(slots=True)
 class Opposition:
-    """Step means of the reward and of one watcher, at the steps in which it was asked."""
+    """Step means of the reward and of one watcher, at the steps in which it was asked, and how both
+    go together within these steps."""
 
-    steps: list[tuple[int, float, int, float, int]] = field(default_factory=list)
-    """Step, the reward's mean and rows, the watcher's mean and rows; the last LONGEST ones."""
+    steps: list[tuple[float, ...]] = field(default_factory=list)
+    """Step, the reward's mean and rows, the watcher's mean and rows; of the rows with both, their
+    number less 1, and the centred sums xx, yy and xy of reward and verdict. The last LONGEST
+    ones."""
 
-    def add(self, step: int, rewards: np.ndarray, verdicts: np.ndarray) -> None:
-        """Remember a step with at least one number each."""
-        both = (float(rewards.mean()), len(rewards), float(verdicts.mean()), len(verdicts))
-        self.steps = [*self.steps, (step, *both)][-LONGEST:]
+    def add(
+        self,
+        step: int,
+        rewards: np.ndarray,
+        verdicts: np.ndarray,
+        *,
+        both_N2: np.ndarray | None = None,
+    ) -> None:
+        """Remember a step with at least one number each. `both_N2`: reward and verdict of the rows
+        that have both."""
+        moments = (0, 0.0, 0.0, 0.0)
+        if both_N2 is not None and len(both_N2) > 1:
+            spread = np.ptp(both_N2, axis=0)
+            # What is left of a constant is rounding.
+            if (spread > _CONSTANT_SPREAD * np.abs(both_N2).max(axis=0)).all():
+                x, y = (both_N2 - both_N2.mean(axis=0)).T
+                moments = (len(x) - 1, float(x @ x), float(y @ y), float(x @ y))
+        means = (float(rewards.mean()), len(rewards), float(verdicts.mean()), len(verdicts))
+        self.steps = [*self.steps, (step, *means, *moments)][-LONGEST:]
 
-    def found(self, evidence: float = EVIDENCE) -> tuple[int, float, float] | None:
+    def against(self) -> float | None:
+        """Return the correlation of reward and verdict within the last RECENT steps if it is below
+        0 by AGAINST standard errors (Fisher: atanh(r) has one of 1 / sqrt(n - 2), n being the rows
+        less one for each step)."""
+        n, xx, yy, xy = np.sum([step[5:] for step in self.steps[-RECENT:]], axis=0)
+        if n < 4 or xx == 0 or yy == 0:
+            return None
+        r = max(-1.0, min(1.0, float(xy) / math.sqrt(xx * yy)))
+        z = -math.inf if r == -1 else math.atanh(min(r, 0.0)) * math.sqrt(n - 2)
+        return r if z < -AGAINST else None
+
+    def found(self, evidence: float = EVIDENCE) -> Opposed | None:
         """Return the shortest of STRETCHES over which the reward rises and the watcher falls, both
-        by that many standard errors of either noise: its length and both slopes per step."""
+        by that many standard errors of one noise: each one's own, that of the steps before, or,
+        where the reward goes `against` the watcher within steps, white noise."""
         for count in STRETCHES:
             if count > len(self.steps):
                 break
             slopes: list[float] = []
+            stays = True
+            white = True
             # The watcher first: where it does not fall, the reward needs no line.
             for column, sign in ((3, -1), (1, 1)):
                 line = Line.through(self.steps[-count:], column)
@@ -152,9 +215,14 @@ class Opposition:
                 if len(self.steps) - count >= _BEFORE_FROM:
                     before = Line.through(self.steps[:-count], column)
                     of_noise.append(sign * line.evidence(before=before))
-                if max(of_noise) <= evidence:
+                stays = stays and max(of_noise) > evidence
+                white = white and sign * line.evidence(white=True) > evidence
+                if not stays and not white:
                     break
                 slopes.append(line.slope)
-            if len(slopes) == 2:
-                return count, slopes[1], slopes[0]
+            if len(slopes) == 2 and stays:
+                return Opposed(count, slopes[1], slopes[0], None)
+            correlation = self.against() if len(slopes) == 2 else None
+            if correlation is not None:
+                return Opposed(count, slopes[1], slopes[0], correlation)
         return None

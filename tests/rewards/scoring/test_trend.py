@@ -175,6 +175,70 @@ def test_a_fall_within_few_steps_is_found_soon(sudden: float) -> None:
         assert 36 <= found[0] <= 55
 
 
+def test_the_correlation_within_steps_by_hand() -> None:
+    opposition = Opposition()
+    # rewards less their mean: -1 -1 1 1; verdicts less theirs: 1/4 1/4 1/4 -3/4
+    verdicts = np.array([1.0, 1.0, 1.0, 0.0])
+    found: list[float | None] = []
+    for step in range(13):
+        rewards = np.array([0.0, 0.0, 2.0, 2.0]) + 10 * step
+        opposition.add(step, rewards, verdicts, both_N2=np.column_stack([rewards, verdicts]))
+        found.append(opposition.against())
+    # r = -1 / sqrt(4 * 3/4), wherever the step's mean is; atanh(r) = -0.6585, and with 3 of a step
+    # it is 3.84 errors below 0 after 12 steps and 4.005 after 13
+    assert found == [None] * 12 + [pytest.approx(-1 / math.sqrt(3))]
+    # Only the last 16 count, and steps in which a side is constant say nothing.
+    for step in range(13, 26):
+        rewards = np.array([0.1 + 0.2, 0.3, 0.3, 0.3])
+        opposition.add(step, rewards, verdicts, both_N2=np.column_stack([rewards, verdicts]))
+    assert opposition.against() is None
+
+
+def given_in(seed: int, *, opposed: bool) -> list[int]:
+    """Steps of 120 in which the hint holds. A policy that gives in from step 20 on, fast at first:
+    the reward of 48 responses rises by 4 (1 - exp(-t / 15)); the share that the watcher likes falls
+    from 0.6 to 0.1 in the same way. `opposed`: it likes those more that have less reward."""
+    rng = np.random.default_rng(seed)
+    opposition = Opposition()
+    found: list[int] = []
+    for step in range(120):
+        left = math.exp(-max(step - 20, 0) / 15)
+        row = rng.standard_normal(48)
+        chance = rng.random(48)
+        if opposed:
+            chance += 0.15 * np.sign(row)
+        rewards = 4 * (1 - left) + row
+        verdicts = (chance < 0.1 + 0.5 * left).astype(np.float64)
+        opposition.add(step, rewards, verdicts, both_N2=np.column_stack([rewards, verdicts]))
+        if opposition.found() is not None:
+            found.append(step)
+    return found
+
+
+def test_a_fall_along_a_curve_is_found_soon_where_the_reward_goes_against_the_watcher() -> None:
+    # The share is 0.35, half of the way, at step 30.
+    for seed in range(4):
+        assert 24 <= given_in(seed, opposed=True)[0] <= 40
+        assert given_in(seed, opposed=False)[:1] == [] or given_in(seed, opposed=False)[0] > 40
+
+
+@pytest.mark.parametrize(("stays", "opposed"), [(0.0, 0.0), (0.9, 0.0), (1.0, 0.0), (0.0, 0.3)])
+def test_without_a_fall_rows_seldom_make_a_hint(stays: float, opposed: float) -> None:
+    """As above, a level without a trend, with 26 rows about it that correlate with the reward by
+    minus `opposed`."""
+    for seed in range(4):
+        rng = np.random.default_rng([seed, round(100 * stays)])
+        opposition = Opposition()
+        level = 0.0
+        for step in range(120):
+            level = stays * level + 0.1 * rng.standard_normal()
+            row, other = rng.standard_normal((2, 26))
+            rewards = 0.01 * step + 0.05 * rng.standard_normal() + 0.5 * row
+            verdicts = level + 0.5 * (math.sqrt(1 - opposed**2) * other - opposed * row)
+            opposition.add(step, rewards, verdicts, both_N2=np.column_stack([rewards, verdicts]))
+            assert opposition.found() is None
+
+
 def test_a_component_without_watch_is_not_compared() -> None:
     """A measure of weight 0 of which less is better may fall."""
     how = {"seed": 0, "opposed": 0.5, "turn": 20}
@@ -223,6 +287,18 @@ def test_a_resumed_monitor_hears_the_same() -> None:
     after = watching()
     after.load_state_dict(json.loads(json.dumps(before.state_dict())))
     assert first + heard(after, range(31, 81), **how) == whole
+
+
+def test_a_state_of_before_pairs_were_counted() -> None:
+    how = {"seed": 3, "opposed": 0.5, "turn": 20}
+    before = watching()
+    heard(before, range(1, 31), **how)
+    state = json.loads(json.dumps(before.state_dict()))
+    state["watched"]["truth"] = [step[:5] for step in state["watched"]["truth"]]
+    after = watching()
+    after.load_state_dict(state)
+    assert [len(step) for step in after.state_dict()["watched"]["truth"]] == [9] * 30
+    assert heard(after, range(31, 81), **how)
 
 
 def test_a_state_of_before_there_were_watchers() -> None:
