@@ -168,8 +168,8 @@ TOP: tuple[KeyFate, ...] = (
     refused("ray_kwargs.timeline_json_file", "use ray timeline on the running cluster"),
     refused(
         "distillation.*",
-        "training on a teacher's log-probabilities is not there; a teacher can judge:"
-        " reward.specs.<name>.kind",
+        "a teacher is a reward here: reward.specs.<name>={kind: teacher, path: ...} with"
+        " +recipe=distill",
     ),
     refused("transfer_queue.*", "batches go through the controller; leave it out"),
     refused("async_training.*", "use trainer.max_staleness with rollout.pool"),

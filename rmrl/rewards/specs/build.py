@@ -128,12 +128,13 @@ def _model(section: Section, *, remote: HTTPSpec | None) -> RewardSpec:
     sampling = section.sampling(kind)
     section.check_dropin(kind, options, sampling)
     roles: Mapping[str, Runner] = kind.roles
+    further = [role for role in roles if role != "main" and getattr(options, role)]
     where = f"{section.where}.engine"
     if "main" not in roles or remote is not None:
         problems: list[str] = []
         for key in ("path", "adapter", "engine"):
             # `engine` also says where the engines of further models wait for their turn.
-            if section.entries.get(key) and (key != "engine" or not set(roles) - {"main"}):
+            if section.entries.get(key) and (key != "engine" or not further):
                 problems.append(
                     f"{section.where}.{key}: this reward runs no model of its own here, leave {key}"
                     " out; a server or a member of an ensemble has its own"
@@ -145,11 +146,11 @@ def _model(section: Section, *, remote: HTTPSpec | None) -> RewardSpec:
         settings = section.engine_settings(section.entries.get("engine") or {}, where)
     engines: dict[str, EngineSpec] = {}
     for role, runner in roles.items():
-        if role != "main" and not getattr(options, role):
-            continue
-        if role == "main" and section.by_policy:
+        if role in further:
+            engines[role] = _engine(section, role, runner, options, settings)
+        elif role == "main" and section.by_policy:
             engines[role] = section.policy_engine(runner)
-        elif role != "main" or remote is None:
+        elif role == "main" and remote is None:
             engines[role] = _engine(section, role, runner, options, settings)
     needs_model = bool(engines) or remote is not None
     shared = section.shared(timeout_s=section.config.timeout_s, needs_model=needs_model)
