@@ -15,6 +15,8 @@ from rmrl.serve.problems import RequestError
 
 MOST_LEVELS = 64
 """Depth of lists and objects in a body."""
+MOST_FIELDS = 1000
+"""Fields of the object that a body is: each unknown one may be an error of its own."""
 _MIB = 2**20
 _FULL_RETRY_S = 5.0
 
@@ -92,7 +94,8 @@ class Bodies:
 
 def parsed(body: bytes) -> Any:
     """Return the value of a JSON text. Raises RequestError 422 for anything that is not JSON, for
-    NaN and infinities, and for values that are nested too deep."""
+    NaN and infinities, for keys that are no text, for too many fields, and for values that are
+    nested too deep."""
     try:
         value = json.loads(body, parse_constant=_refuse)
     except RecursionError as error:
@@ -111,7 +114,18 @@ def parsed(body: bytes) -> Any:
         raise RequestError(
             422, "the body has a number with too many digits; send it as a string", field="body"
         ) from error
-    check_values(value)
+    if isinstance(value, dict) and len(value) > MOST_FIELDS:
+        raise RequestError(
+            422,
+            f"the body has {len(value)} fields; send at most {MOST_FIELDS}",
+            field="body",
+        )
+    try:
+        check_values(value)
+    except UnicodeEncodeError as error:
+        raise RequestError(
+            422, "a key holds half a letter (a lone surrogate); correct it", field="body"
+        ) from error
     return value
 
 
@@ -128,14 +142,15 @@ def _too_deep() -> RequestError:
 
 
 def check_values(value: Any) -> None:
-    """Refuse values that are nested too deep, and numbers such as 1e999 that a float cannot
-    hold."""
+    """Refuse values that are nested too deep, numbers such as 1e999 that a float cannot hold.
+    Raises UnicodeEncodeError for half a letter in a key, as pydantic makes an error of each one."""
     level = [value]
     for _ in range(MOST_LEVELS):
         inner: list[Any] = []
         for each in level:
             if isinstance(each, dict):
                 inner.extend(each.values())
+                "".join(each).encode()
             elif isinstance(each, list):
                 inner.extend(each)
             elif isinstance(each, float) and each in (float("inf"), float("-inf")):

@@ -25,6 +25,8 @@ MOST_CONNECTIONS = 4096
 """Open connections; further ones are closed at once."""
 _IDLE_S = 30
 """Seconds for a request's line and headers, and for the pause before the next request."""
+LEAST_READ_BYTES = 2**15
+"""A client that reads less of an answer in _IDLE_S seconds has its connection closed."""
 _ANSWERS_WRITTEN_S = 5
 """Seconds for answers that are still being sent after the last one is scored."""
 
@@ -59,12 +61,15 @@ def web_server(app: App, *, idle_s: int = _IDLE_S) -> Server:
 
 
 class Connection(H11Protocol):
-    """A connection that is closed where no whole head of a request comes in time. uvicorn alone
-    limits the pause between two requests, which one byte ends."""
+    """A connection that is closed where no whole head of a request comes in time, or where an
+    answer is not read. uvicorn alone limits the pause between two requests, which one byte ends,
+    and keeps what a client does not read for ever."""
 
     cycle: Any
     """The request that came last and its answer; None before the first."""
     _deadline: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
+    """The next look at what the client has not read."""
     _warned = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -91,9 +96,37 @@ class Connection(H11Protocol):
             self._limit()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Drop the limit."""
+        """Drop the limits."""
         super().connection_lost(exc)
         self._unlimit()
+        self._look_no_more()
+
+    def pause_writing(self) -> None:
+        """Look from now on whether the client reads."""
+        super().pause_writing()
+        self._look_again(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        super().resume_writing()
+        self._look_no_more()
+
+    def _look_again(self, unread: int) -> None:
+        self._unread = self.loop.call_later(self.timeout_keep_alive, self._look, unread)
+
+    def _look_no_more(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def _look(self, before: int) -> None:
+        """Close the connection where nearly all of the `before` bytes are unread still. An answer
+        is written as a whole or waits, so that nothing came behind them."""
+        unread = self.transport.get_write_buffer_size()
+        if before - unread < LEAST_READ_BYTES:
+            self.transport.abort()
+        else:
+            self._look_again(unread)
 
     def _limit(self) -> None:
         self._deadline = self.loop.call_later(self.timeout_keep_alive, self.transport.close)

@@ -150,9 +150,17 @@ class Service:
         """
         scorer = self.scorer
         assert self._reader is not None
+        self.check_number(len(rows))
         async with self._reading:
             checked_rows = await asyncio.to_thread(read_rows, self._reader, rows)
         responses = sum(len(row.texts) for row in checked_rows)
+        self.check_number(responses)
+        async with self._place(responses, timeout_s):
+            return await self._score(scorer, checked_rows, on_part)
+
+    def check_number(self, responses: int) -> None:
+        """Raise RequestError 413 for more responses than may come together. A wire calls it before
+        it makes their rows."""
         if responses > self.settings.max_rows:
             raise RequestError(
                 413,
@@ -160,8 +168,6 @@ class Service:
                 " come together (serve.max_rows); send them in several requests",
                 field="rows",
             )
-        async with self._place(responses, timeout_s):
-            return await self._score(scorer, checked_rows, on_part)
 
     async def ask(
         self,

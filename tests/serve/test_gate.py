@@ -6,14 +6,19 @@ import asyncio
 import json
 import logging
 import threading
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from rmrl.serve import app as application
 from rmrl.serve.app import make_app
 from rmrl.serve.bodies import parsed
+from rmrl.serve.service import Service
+from rmrl.serve.wires import SERVE_WIRES
+from rmrl.serve.wires.chat import ChatBody
 from tests.serve.conftest import Served, client_of
 
 TOKEN = "s3cret-of-this-test"
@@ -124,6 +129,11 @@ GARBAGE = {
     "utf-8": (b'{"rows": [{"prompt": "\xff", "response": "r"}]}', "body"),
     "deep": (b'{"rows": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "body"),
     "deeper than rows need": (b'{"rows": [{"x": ' + b"[" * 80 + b"]" * 80 + b"}]}", "body"),
+    "half a letter in a key": (
+        b'{"rows": [{"prompt": "p", "response": "r", "\\ud83d": 1}]}', "body"),
+    "half a letter in a key of a column": (
+        b'{"rows": [{"prompt": "p", "response": "r", "extra_info": {"\\ud83d": 1}}]}', "body"),
+    "fields": (b"{" + b",".join(b'"%d": 1' % i for i in range(1001)) + b"}", "body"),
     "a list": (b"[]", "body"),
     "null": (b"null", "body"),
     "no rows": (b'{"rows": []}', "rows"),
@@ -153,6 +163,73 @@ async def test_a_body_that_cannot_be_scored_is_answered_422_with_its_field(
     assert answer.status_code == 422, answer.text
     assert answer.json()["error"]["field"] == field
     assert answer.json()["error"]["message"]
+
+
+LARGE = {
+    "/v1/score": b'{"rows": [%s]}',
+    "/get_reward": b'{"prompts": ["p"], "query": ["p"], "labels": [%s]}',
+    "/slime": b"[%s]",
+    "/verify": b'{"responses_create_params": {"input": [%s]}, "response": {"output": []}}',
+    "/trl": b'{"prompts": [%s], "completions": ["c"]}',
+}
+
+
+@pytest.mark.parametrize("path", LARGE)
+async def test_many_bad_entries_are_one_error(served: Served, path: str) -> None:
+    """An error for each of 300,000 entries took seconds, in which nobody else was answered."""
+    body = LARGE[path] % b",".join([b"true"] * 300_000)
+    wires = "serve.wires=[native,openrlhf,slime,nemo_gym,trl]"
+    async with served.client(wires, "serve.max_body_mb=2") as client:
+        began = time.monotonic()
+        answer = await client.post(path, content=body, headers={"Content-Type": "application/json"})
+        seconds = time.monotonic() - began
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["error"]["field"].endswith("[0]")
+    assert seconds < 1.0
+
+
+def lists_in(schema: Any) -> Iterator[dict[str, Any]]:
+    """All lists of a pydantic schema whose entries are checked."""
+    if isinstance(schema, dict):
+        if schema.get("type") == "list" and schema.get("items_schema", {}).get("type") != "any":
+            yield schema
+        for each in schema.values():
+            yield from lists_in(each)
+    elif isinstance(schema, list | tuple):
+        for each in schema:
+            yield from lists_in(each)
+
+
+def test_every_list_of_a_body_ends_at_its_first_error(served: Served) -> None:
+    service = Service(served.checked())
+    seen = 0
+    for name in SERVE_WIRES:
+        if name == "chat":
+            bodies = [ChatBody]
+        else:
+            bodies = [route.body for route in SERVE_WIRES[name]().routes(service)]
+        for body in bodies:
+            if body is None:
+                continue
+            for schema in lists_in(TypeAdapter(body).core_schema):
+                seen += 1
+                assert schema.get("fail_fast"), (name, body)
+    assert seen >= 10
+
+
+async def test_too_many_rows_are_refused_before_one_is_read(served: Served) -> None:
+    wires = "serve.wires=[native,openrlhf,slime,trl]"
+    bad = {"prompt": "p", "response": "r", "ground_truth": True}
+    bodies: dict[str, Any] = {
+        "/v1/score": {"rows": [bad] * 3},
+        "/slime": [{"prompt": "p", "response": "r"}] * 3,
+        "/get_reward": {"query": ["q"] * 3, "prompts": ["p"] * 3},
+        "/trl": {"prompts": ["p"] * 3, "completions": ["r"]},
+    }
+    async with served.client(wires, "serve.max_rows=2") as client:
+        for path, body in bodies.items():
+            answer = await client.post(path, json=body)
+            assert answer.status_code == 413, (path, answer.text)
 
 
 async def test_a_large_body_is_parsed_beside_the_other_requests(

@@ -107,3 +107,33 @@ def test_a_body_larger_than_a_head_arrives_whole(served: Served) -> None:
         answer = httpx.post(f"{address}/v1/score", content=json.dumps({"rows": rows}), timeout=60,
                             headers={"Content-Type": "application/json"})  # fmt: skip
     assert answer.json()["rows"][0]["score_length"] == 300_000.0
+
+
+def test_an_answer_that_is_not_read_closes_its_connection(served: Served) -> None:
+    """NeMo Gym's wire sends the fields of the request back: 12 MB, of which the machine's own
+    buffers take a part. Of two clients one reads 256 KiB in 50 ms, one nothing."""
+    episode = {
+        "responses_create_params": {"input": "p"},
+        "response": {"output": [{"type": "message", "role": "assistant", "content": "r"}]},
+        "padding": "x" * 12_000_000,
+    }
+    body = json.dumps(episode).encode()
+    head = (
+        "POST /verify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    with (
+        live(served, "serve.wires=[nemo_gym]", idle_s=1) as address,
+        connected(address) as idle,
+        connected(address) as reading,
+    ):
+        for client in (idle, reading):
+            client.sendall(head.encode() + body)
+        received = 0
+        began = time.monotonic()
+        while piece := reading.recv(2**18):
+            received += len(piece)
+            time.sleep(0.05)
+        assert received > len(body)
+        time.sleep(max(0.0, began + 3 - time.monotonic()))
+        assert len(until_closed(idle)) < len(body)

@@ -19,7 +19,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
@@ -31,7 +31,7 @@ from rmrl.rewards.kinds.rendering import generate_requests, tokenize
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.serve.problems import RequestError
 from rmrl.serve.service import Service
-from rmrl.serve.wires import WireRoute
+from rmrl.serve.wires import FIRST_ERROR, WireRoute
 from rmrl.serve.wires.conversations import text_of
 from rmrl.types import Sampling
 
@@ -58,7 +58,7 @@ class Turn(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[dict[str, Any]] | None
+    content: str | Annotated[list[dict[str, Any]], FIRST_ERROR] | None
 
 
 class StreamOptions(BaseModel):
@@ -83,7 +83,7 @@ class StructuredOutputs(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    choice: list[str] | None = None
+    choice: Annotated[list[str], FIRST_ERROR] | None = None
     regex: str | None = None
 
 
@@ -93,7 +93,7 @@ class ChatBody(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     model: str = Field(examples=["judge"])
-    messages: list[Turn] = Field(min_length=1)
+    messages: Annotated[list[Turn], FIRST_ERROR] = Field(min_length=1)
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
     temperature: float | None = Field(default=None, ge=0, le=100, allow_inf_nan=False)
@@ -101,7 +101,7 @@ class ChatBody(BaseModel):
     top_k: int | None = Field(default=None, ge=-1, le=2**31 - 1)
     n: int | None = Field(default=None, ge=1, le=MOST_SAMPLES)
     seed: int | None = Field(default=None, ge=0, lt=2**63)
-    stop: str | list[str] | None = None
+    stop: str | Annotated[list[str], FIRST_ERROR] | None = None
     ignore_eos: bool = False
     stream: bool = False
     stream_options: StreamOptions | None = None

@@ -10,14 +10,14 @@ With "stream": true a line of JSON per row, as soon as it is scored and in any o
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from rmrl.serve.scored import Scored, ScoredRow, in_numbers
 from rmrl.serve.service import Service
 from rmrl.serve.streaming import parts_of
-from rmrl.serve.wires import Lines, WireRoute
+from rmrl.serve.wires import FIRST_ERROR, Lines, WireRoute
 
 
 class ScoreBody(BaseModel):
@@ -25,7 +25,7 @@ class ScoreBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    rows: list[dict[str, Any]] = Field(
+    rows: Annotated[list[dict[str, Any]], FIRST_ERROR] = Field(
         min_length=1,
         description="Objects with `prompt` (a string or messages), `response` (or `responses`, a"
         " list), and what the rewards read: ground_truth, data_source, extra_info, rm_prompt, ...",

@@ -17,19 +17,19 @@ which its collection stores the episode as failed and repeats it. `reward` is 0 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from rmrl.serve.service import Service
-from rmrl.serve.wires import WireRoute
+from rmrl.serve.wires import FIRST_ERROR, WireRoute
 from rmrl.serve.wires.conversations import parted, text_of
 from rmrl.serve.wires.rows import GROUND_TRUTH, row_of, scored_rows, without_verdict
 
 _PLACES = {"": "body", "prompt": "responses_create_params.input", "response": "response.output"}
 _OWN_FIELDS = ("responses_create_params", "response", "expected_answer")
 
-Items = list[dict[str, Any]]
+Items = Annotated[list[dict[str, Any]], FIRST_ERROR]
 
 
 class CreateParams(BaseModel):

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
 from rmrl.data.queries import response_of
 from rmrl.serve.problems import RequestError
 from rmrl.serve.service import Service
-from rmrl.serve.wires import WireRoute
+from rmrl.serve.wires import FIRST_ERROR, WireRoute
 from rmrl.serve.wires.rows import Label, reward_of, row_of, scored_rows
 
 _PLACES = {"": "query[{}]", "prompt": "prompts[{}]", "ground_truth": "labels[{}]"}
@@ -31,15 +31,15 @@ _PLACES = {"": "query[{}]", "prompt": "prompts[{}]", "ground_truth": "labels[{}]
 class RewardBody(BaseModel):
     """One entry of each list per response."""
 
-    query: list[str] = Field(
+    query: Annotated[list[str], FIRST_ERROR] = Field(
         min_length=1,
         description="Prompt and response as one text, special tokens included.",
         examples=[["How much is 2 + 2?#### 4</s>"]],
     )
-    prompts: list[str] = Field(
+    prompts: Annotated[list[str], FIRST_ERROR] = Field(
         min_length=1, description="The prompt of each query.", examples=[["How much is 2 + 2?"]]
     )
-    labels: list[Label] | None = Field(
+    labels: Annotated[list[Label], FIRST_ERROR] | None = Field(
         default=None, description='Reference answers; "" and null: none.', examples=[["4"]]
     )
 
@@ -72,6 +72,7 @@ class OpenRLHFWire:
 async def answer(body: RewardBody, service: Service) -> dict[str, Any]:
     """Return the rewards and each component's scores."""
     count = len(body.query)
+    service.check_number(count)
     labels = body.labels or [None] * count
     for name, values in (("prompts", body.prompts), ("labels", labels)):
         if len(values) != count:

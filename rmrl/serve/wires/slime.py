@@ -12,13 +12,13 @@ a number and ends at a null. With serve.missing_reward it is that number.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from rmrl.serve.scored import ScoredRow
 from rmrl.serve.service import Service
-from rmrl.serve.wires import WireRoute
+from rmrl.serve.wires import FIRST_ERROR, WireRoute
 from rmrl.serve.wires.rows import Label, reward_of, row_of, scored_rows
 
 _PLACES = {"": "[{}]", "response": "[{}].response", "prompt": "[{}].prompt"}
@@ -29,12 +29,14 @@ class Sample(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    prompt: str | list[dict[str, Any]] = Field(examples=["How much is 2 + 2?"])
+    prompt: str | Annotated[list[dict[str, Any]], FIRST_ERROR] = Field(
+        examples=["How much is 2 + 2?"]
+    )
     response: str = Field(examples=["#### 4"])
     label: Label = Field(default=None, description="Reference answer.", examples=["4"])
 
 
-class SampleBody(RootModel[Sample | list[Sample]]):
+class SampleBody(RootModel[Sample | Annotated[list[Sample], FIRST_ERROR]]):
     """A sample, or several."""
 
 
@@ -101,6 +103,7 @@ async def _scored(body: SampleBody, service: Service) -> Sequence[ScoredRow]:
     if isinstance(samples, Sample):
         places = {"": "body", "response": "response", "prompt": "prompt"}
         samples = [samples]
+    service.check_number(len(samples))
     rows: list[dict[str, Any]] = []
     for sample in samples:
         label = None if sample.label == "" else sample.label

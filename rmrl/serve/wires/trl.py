@@ -15,20 +15,20 @@ A response without a reward is null, which TRL accepts (None: the function does 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from rmrl.serve.problems import RequestError
 from rmrl.serve.service import Service
-from rmrl.serve.wires import WireRoute
+from rmrl.serve.wires import FIRST_ERROR, WireRoute
 from rmrl.serve.wires.conversations import parted
 from rmrl.serve.wires.rows import reward_of, row_of, scored_rows
 
 _PLACES = {"": "completions[{}]", "prompt": "prompts[{}]", "ground_truth": "ground_truth[{}]"}
 _UNUSED = ("completion_ids", "completions_ids", "prompt_ids")
 
-Turns = list[dict[str, Any]]
+Turns = Annotated[list[dict[str, Any]], FIRST_ERROR]
 
 
 class BatchBody(BaseModel):
@@ -36,8 +36,12 @@ class BatchBody(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    prompts: list[str | Turns] = Field(min_length=1, examples=[["How much is 2 + 2?"]])
-    completions: list[str | Turns] = Field(min_length=1, examples=[["#### 4"]])
+    prompts: Annotated[list[str | Turns], FIRST_ERROR] = Field(
+        min_length=1, examples=[["How much is 2 + 2?"]]
+    )
+    completions: Annotated[list[str | Turns], FIRST_ERROR] = Field(
+        min_length=1, examples=[["#### 4"]]
+    )
 
 
 class BatchAnswer(BaseModel):
@@ -72,6 +76,7 @@ async def answer(body: BatchBody, service: Service) -> dict[str, Any]:
     for unused in _UNUSED:
         columns.pop(unused, None)
     count = len(body.prompts)
+    service.check_number(count)
     for name, values in columns.items():
         if not isinstance(values, list) or len(values) != count:
             raise RequestError(
