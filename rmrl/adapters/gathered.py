@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -79,6 +80,12 @@ class Gathered:
     scored as one batch."""
 
     def __init__(self, shared: SharedRewards, missing_reward: float | None = None) -> None:
+        """Raises ConfigError for a `missing_reward` that is not finite."""
+        if missing_reward is not None and not math.isfinite(missing_reward):
+            raise ConfigError(
+                f"missing_reward={missing_reward}: a trainer would compute with it; give a finite"
+                " number, e.g. -1, or leave it out"
+            )
         self.shared = shared
         self._missing_reward = missing_reward
         self._components = tuple(spec.name for spec in shared.components)

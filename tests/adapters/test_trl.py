@@ -83,6 +83,12 @@ def test_a_batch_that_was_changed_in_place_is_scored_anew(config: Make) -> None:
     assert funcs[1](**call)[0] == 0.4
 
 
+def test_columns_that_json_lacks_are_columns(config: Make) -> None:
+    funcs = reward_funcs(config("right", "length", weights=[1.0, 1.0]))
+    column = [{1: "a", (2, 3): b"b", None: {4}}] * len(COMPLETIONS)
+    assert [f(**CALL, odd=column) for f in funcs] == [f(**CALL) for f in funcs]
+
+
 def test_conversations_are_prompts_and_completions(config: Make) -> None:
     (func,) = reward_funcs(config("right"))
     prompts = [[{"role": "user", "content": text}] for text in PROMPTS]

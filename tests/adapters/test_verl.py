@@ -92,6 +92,9 @@ def test_a_missing_verdict_is_an_error_unless_a_number_was_typed(
     assert (scored["status_right"], scored["missing"]) == ("unparseable", 1.0)
     monkeypatch.setenv("RMRL_MISSING_REWARD", "-2")
     assert compute_score(**call("silent"), rewards=section)["score"] == -2.0
+    for name in ("nan", "inf"):
+        with pytest.raises(ConfigError, match=f"missing_reward={name}.*finite"):
+            compute_score(**call("silent"), rewards=section, missing_reward=float(name))
     monkeypatch.setenv("RMRL_MISSING_REWARD", "zero")
     with pytest.raises(ConfigError, match="RMRL_MISSING_REWARD='zero'; need a number"):
         compute_score(**call("silent"), rewards=section)

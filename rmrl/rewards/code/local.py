@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.inference.scoring_base import ValueOutput
-from rmrl.rewards.code import inside
+from rmrl.rewards.code import inside, orphans
 from rmrl.rewards.code.bubblewrap import Bubblewrap, environment, find_bubblewrap
 from rmrl.rewards.code.judge import judged
 from rmrl.rewards.code.request import CodeRequest, Outcome, Program
@@ -56,6 +56,7 @@ def local_sandbox(python: str) -> Bubblewrap | str:
     sandbox = find_bubblewrap(python)
     if isinstance(sandbox, str):
         return sandbox
+    orphans.adopt()
 
     async def run(program: Program) -> Outcome:
         return _run(program, sandbox, threading.Event())
@@ -158,6 +159,8 @@ class _Family:
             _log.warning(
                 f"a sandbox (process {self.process.pid}) did not end within {_END_WAIT_S:g} s"
             )
+        if self.first is not None:
+            orphans.reap(self.first)
 
 
 def memory_of_family(pid: int) -> int:

@@ -1,5 +1,7 @@
 """System calls that a program in the local sandbox does not get: those that make a user namespace,
-and those that hold memory outside of any process. https://docs.kernel.org/userspace-api/seccomp_filter.html
+those that hold memory outside of any process, the keys of the user who runs rmrl, those that have
+been ways into the kernel, and sockets of families that a network namespace does not hold back (a
+virtual machine's host, Bluetooth). https://docs.kernel.org/userspace-api/seccomp_filter.html
 """
 
 from __future__ import annotations
@@ -34,14 +36,22 @@ _CLONE3 = 435
 class _Machine(NamedTuple):
     architecture: int
     clone: int
+    socket: int
     refused: tuple[int, ...]
-    """unshare, memfd_create, memfd_secret, shmget, msgget, semget, io_uring_setup."""
+    """unshare, memfd_create, memfd_secret, shmget, msgget, semget, io_uring_setup; add_key,
+    request_key, keyctl; bpf, perf_event_open, userfaultfd."""
 
 
 _MACHINES = {
-    "x86_64": _Machine(0xC000003E, 56, (272, 319, 447, 29, 68, 64, 425)),
-    "aarch64": _Machine(0xC00000B7, 220, (97, 279, 447, 194, 186, 190, 425)),
+    "x86_64": _Machine(
+        0xC000003E, 56, 41, (272, 319, 447, 29, 68, 64, 425, 248, 249, 250, 321, 298, 323)
+    ),
+    "aarch64": _Machine(
+        0xC00000B7, 220, 198, (97, 279, 447, 194, 186, 190, 425, 217, 218, 219, 280, 241, 282)
+    ),
 }
+_FAMILIES = (1, 2, 10, 16)
+"""AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: sockets that a program may make."""
 
 
 def syscall_filter() -> bytes | None:
@@ -63,6 +73,12 @@ def syscall_filter() -> bytes | None:
     for number in machine.refused:
         lines.append((_IF_EQUAL, 0, 1, number))
         lines.append((_RETURN, 0, 0, _REFUSE))
+    lines.append((_IF_EQUAL, 0, len(_FAMILIES) + 3, machine.socket))
+    lines.append((_LOAD, 0, 0, _FIRST_ARGUMENT_AT))
+    for place, family in enumerate(_FAMILIES):
+        lines.append((_IF_EQUAL, len(_FAMILIES) - place, 0, family))
+    lines.append((_RETURN, 0, 0, _REFUSE))
+    lines.append((_RETURN, 0, 0, _ALLOW))
     lines += [
         (_IF_EQUAL, 0, 3, machine.clone),
         (_LOAD, 0, 0, _FIRST_ARGUMENT_AT),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import dataclasses
 import os
 import platform
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from rmrl.rewards.code import orphans
 from rmrl.rewards.code.local import run_locally
 from rmrl.rewards.code.request import Program
 from tests.rewards.code.sandboxes import asserts, failure, judge, sandbox, stdio
@@ -341,3 +343,38 @@ async def test_memory_outside_of_processes_is_counted_or_refused() -> None:
         made = dataclasses.replace(sandbox(), as_root=as_root)
         outcome = await run_locally(Program(source=calls), made, workers=2)
         assert outcome.stdout == "-1 -1 -1\n"
+
+
+async def test_keys_of_the_user_and_sockets_outside_of_the_namespace_are_refused() -> None:
+    code = (
+        "import ctypes, socket\n"
+        "syscall = ctypes.CDLL(None).syscall\n"
+        "print(*(syscall(number, 0, -3, 1, 0, 0) for number in (248, 249, 250, 321, 298, 323)))\n"
+        "made = []\n"
+        "for family in range(48):\n"
+        "  for kind in (1, 2, 3, 5):\n"
+        "    try: socket.socket(family, kind); made.append(family)\n"
+        "    except OSError: pass\n"
+        "print(sorted(set(made)))"
+    )
+    if platform.machine() != "x86_64":
+        code = code.replace("248, 249, 250, 321, 298, 323", "217, 218, 219, 280, 241, 282")
+    for as_root in {sandbox().as_root, False}:
+        made = dataclasses.replace(sandbox(), as_root=as_root)
+        outcome = await run_locally(Program(source=code), made, workers=2)
+        assert outcome.stdout == "-1 -1 -1 -1 -1 -1\n[1, 2, 10, 16]\n"
+
+
+async def test_a_program_leaves_no_entry_in_the_table_of_processes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where process 1 is no init: a program that ends, and one that is ended."""
+    made = sandbox()
+    monkeypatch.setattr(orphans, "_STATUS", tmp_path / "none")
+    assert orphans.adopt()
+    try:
+        for source in ("print(1)", "import time; time.sleep(60)"):
+            await run_locally(Program(source=source, time_s=0.1), made, workers=2)
+            assert sandboxes() == []
+    finally:
+        ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)
