@@ -38,7 +38,7 @@ def test_an_init_keeps_its_work(status: Path, name: str) -> None:
 def test_without_an_init_an_orphan_is_taken_from_the_table(status: Path) -> None:
     status.write_text(masks(SigCgt=1 << (signal.SIGTERM - 1)))
     assert orphans.adopt()
-    command = ["sh", "-c", "sleep 0.5 >&- & echo $!"]
+    command = ["sh", "-c", "sleep 0.5 >&- 2>&- & echo $!"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     orphan = int(done.stdout)
     descriptor = os.pidfd_open(orphan)
