@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -22,7 +23,12 @@ _of_clients.setLevel(logging.ERROR)  # warnings are about what strangers send
 MOST_HEAD_BYTES = 16 * 2**10
 """Size of a request's line and headers."""
 MOST_CONNECTIONS = 4096
-"""Open connections; further ones are closed at once."""
+"""Open connections; further ones are closed at once. Fewer where the process may open few files."""
+_BACKLOG = 2048
+"""Connections that are accepted before it is seen that there are too many; up to three times."""
+_FILES = 12_288
+"""Files that the process needs for all that, engines and workers included: a third for connections,
+half for those that are accepted and closed."""
 _IDLE_S = 30
 """Seconds for a request's line and headers, and for the pause before the next request."""
 LEAST_READ_BYTES = 2**15
@@ -41,11 +47,19 @@ class Server(uvicorn.Server):
 
 
 def web_server(app: App, *, idle_s: int = _IDLE_S) -> Server:
-    """Return a server for an application. `idle_s`: see _IDLE_S."""
+    """Return a server for an application. `idle_s`: see _IDLE_S. Raises the process's limit of open
+    files: without a free one asyncio accepts nobody, and logs that a thousand times a second."""
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files != resource.RLIM_INFINITY and files < _FILES:
+        files = _FILES if most == resource.RLIM_INFINITY else min(most, _FILES)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
+    files = _FILES if files == resource.RLIM_INFINITY else min(files, _FILES)
+    Connection.most = min(MOST_CONNECTIONS, files // 3)
     return Server(
         uvicorn.Config(
             app,
             port=0,
+            backlog=min(_BACKLOG, files // 6),
             http=Connection,
             h11_max_incomplete_event_size=MOST_HEAD_BYTES,
             lifespan="off",
@@ -65,6 +79,8 @@ class Connection(H11Protocol):
     answer is not read. uvicorn alone limits the pause between two requests, which one byte ends,
     and keeps what a client does not read for ever."""
 
+    most: ClassVar[int] = MOST_CONNECTIONS
+    """Open connections of the process."""
     cycle: Any
     """The request that came last and its answer; None before the first."""
     _deadline: asyncio.TimerHandle | None = None
@@ -80,11 +96,11 @@ class Connection(H11Protocol):
         """Limit the time of the first request's head, and the number of connections."""
         super().connection_made(transport)
         self._limit()
-        if len(self.connections) > MOST_CONNECTIONS:
+        if len(self.connections) > self.most:
             transport.abort()
             if not Connection._warned:
                 Connection._warned = True
-                _log.warning(f"more than {MOST_CONNECTIONS} connections; further ones are closed")
+                _log.warning(f"more than {self.most} connections; further ones are closed")
 
     def data_received(self, data: bytes) -> None:
         """Limit the time of a head of which a part is here."""

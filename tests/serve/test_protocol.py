@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import httpx
 import pytest
@@ -137,3 +140,50 @@ def test_an_answer_that_is_not_read_closes_its_connection(served: Served) -> Non
         assert received > len(body)
         time.sleep(max(0.0, began + 3 - time.monotonic()))
         assert len(until_closed(idle)) < len(body)
+
+
+FEW_FILES = """
+import asyncio, resource
+from rmrl.serve.protocol import web_server
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, 240))
+
+async def app(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"here"})
+
+async def serve():
+    server = web_server(app)
+    serving = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    print(server.servers[0].sockets[0].getsockname()[1], flush=True)
+    await serving
+
+asyncio.run(serve())
+"""
+
+
+def test_idle_connections_leave_the_process_files(tmp_path: Path) -> None:
+    """240 files at most: 80 connections are kept of 400. Without a free file asyncio wrote two
+    megabytes a second of errors, and nobody was answered any more."""
+    with (
+        (tmp_path / "log").open("w+") as log,
+        subprocess.Popen(
+            [sys.executable, "-c", FEW_FILES], stdout=subprocess.PIPE, stderr=log, text=True
+        ) as server,
+        ExitStack() as stack,
+    ):
+        stack.callback(server.kill)
+        assert server.stdout is not None
+        address = f"http://127.0.0.1:{int(server.stdout.readline())}"
+        with ExitStack() as idle:
+            for _ in range(400):
+                idle.enter_context(connected(address))
+            time.sleep(1.5)  # asyncio tries again after one second
+            assert len(list(Path(f"/proc/{server.pid}/fd").iterdir())) < 120
+        answer = httpx.get(address, timeout=LIMIT_S)
+        assert answer.text == "here"
+        log.seek(0)
+        text = log.read()
+        assert "more than 80 connections" in text
+        assert "Traceback" not in text
