@@ -36,6 +36,8 @@ from rmrl.serve.wires.conversations import text_of
 from rmrl.types import Sampling
 
 MOST_SAMPLES = 128
+MOST_REGEX = 10_000
+"""Characters of a regular expression, of which a few may take milliseconds to compile."""
 
 _REFUSED = (
     "tools",
@@ -84,7 +86,7 @@ class StructuredOutputs(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     choice: Annotated[list[str], FIRST_ERROR] | None = None
-    regex: str | None = None
+    regex: str | None = Field(default=None, max_length=MOST_REGEX)
 
 
 class ChatBody(BaseModel):
@@ -196,7 +198,7 @@ class ChatWire:
                 field="model",
             )
         _check_supported(body)
-        _check_form(body, model)
+        await asyncio.to_thread(_check_form, body, model)
         request = await asyncio.to_thread(_request, body, model, service)
         try:
             (outputs,) = await service.ask(model.spec.name, "generate", [request], role=model.role)
