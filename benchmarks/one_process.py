@@ -1,10 +1,11 @@
 """What FSDP2 costs a training of one process: forward and backward of the same micro-batch through
-the plain model and through the model as rmrl shards it.
+the plain model and through `fully_shard`, a unit for each decoder layer and one for the rest.
 
     python -m benchmarks.one_process --out benchmarks/results/one_process.json
 
-With one process nothing is sent: torch copies each layer's parameters into a buffer before they are
-used (in `param_dtype`, so the copy is the cast of mixed precision as well) and the gradients back.
+With one process nothing is sent, and still torch copies each layer's parameters into a buffer before
+they are used, and the gradients back. rmrl leaves the model as it is there, unless the copy is the
+cast of `param_dtype`.
 The sides take turns in one process. A ratio is FSDP2's seconds / the plain model's of the same
 round: median [smallest, largest].
 """
@@ -23,9 +24,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
-from rmrl.backends.fsdp import fsdp2
-from rmrl.backends.fsdp.layout import Layout
+from rmrl.backends.fsdp.layout import decoder_layers
 from rmrl.config.schema import ModelConfig
 from rmrl.models.loading import load_causal_lm
 
@@ -46,16 +47,12 @@ def main() -> None:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         mesh = init_device_mesh("cpu", (1,))
-        layout = Layout(
-            mesh=mesh,
-            device=torch.device("cpu"),
-            param_dtype=None,
-            reduce_dtype=torch.float32,
-        )
         model = ModelConfig(path=given.model)
         sides: dict[str, nn.Module] = {"plain": load_causal_lm(model, dtype=torch.float32)}
         sharded = load_causal_lm(model, dtype=torch.float32)
-        sides["fsdp2"] = fsdp2.shard(sharded, layout, None)
+        for layer in decoder_layers(sharded):
+            fully_shard(layer, mesh=mesh)
+        sides["fsdp2"] = fully_shard(sharded, mesh=mesh, reshard_after_forward=False)
         ids = torch.randint(0, 1000, (given.rows, given.tokens))
         seconds: dict[str, list[float]] = {name: [] for name in sides}
         for side in sides.values():

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM
 
 from rmrl.backends.base import ProcessSettings, TrainSettings
+from rmrl.backends.fsdp import fsdp2
 from rmrl.backends.fsdp.engine import FSDPEngine
 from rmrl.backends.worker import TrainWorker
 from rmrl.config.schema import FSDPConfig
@@ -261,9 +263,37 @@ def test_logprobs_follow_the_weights(policy: Path):
 
 
 def test_nothing_stays_gathered_after_logprobs(policy: Path):
-    trained = engine(make_settings(policy))
+    trained = engine(make_settings(policy, fsdp=FSDPConfig(param_dtype="bfloat16")))
     trained.logprobs(make_batch(2, seed=0))
     assert all(isinstance(parameter, DTensor) for parameter in trained._part.model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("fsdp", "sharded"),
+    [
+        (FSDPConfig(param_dtype=None), False),
+        (FSDPConfig(param_dtype="float32"), False),
+        (FSDPConfig(model_dtype="bfloat16", param_dtype="bfloat16"), False),
+        (FSDPConfig(param_dtype="bfloat16"), True),  # gathering is the cast
+    ],
+)
+def test_one_process_that_casts_nothing_keeps_the_plain_model(
+    policy: Path, fsdp: FSDPConfig, sharded: bool
+):
+    model = engine(make_settings(policy, fsdp=fsdp))._part.model
+    assert isinstance(model, FSDPModule) == sharded
+
+
+def test_a_plain_model_trains_as_a_sharded_one(policy: Path, monkeypatch: pytest.MonkeyPatch):
+    """To the last bit: gathering in one process copies."""
+    batch = make_batch(4, seed=5)
+    plain = engine(make_settings(policy))
+    monkeypatch.setattr(fsdp2, "_casts", lambda *_: True)
+    sharded = engine(make_settings(policy))
+    assert isinstance(sharded._part.model, FSDPModule)
+    for trained in (plain, sharded):
+        train(trained, ONE_PROCESS, range(2))
+    assert np.array_equal(plain.logprobs(batch).values, sharded.logprobs(batch).values)
 
 
 @pytest.mark.parametrize(
@@ -418,13 +448,13 @@ def test_optimizer_state_is_on_the_device_for_steps_and_checkpoints_alone(
     calls: list[str] = []
 
     def recorded(name: str, method: Any) -> Any:
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
             entry = name
             if name.startswith("move"):
                 # On CPU both devices are the same one.
                 entry = f"{name} {'on' if arguments[0] is part.device else 'off'}"
             calls.append(entry)
-            return method(*arguments)
+            return method(*arguments, **named)
 
         return call
 

@@ -28,7 +28,11 @@ def shard(model: nn.Module, layout: Layout, weights: InitialWeights | None) -> n
     belongs to the root.
 
     The root stays gathered between its forward and backward pass, since it is needed again at once.
+    A process alone that computes in the dtype of its parameters, on the device that holds them, has
+    nothing to gather: the model stays as it is, and no copy of it is made (benchmarks/one_process).
     """
+    if layout.mesh.size() == 1 and not layout.offloads and not _casts(model, layout):
+        return _placed(model, layout)
     mixed_precision = MixedPrecisionPolicy(
         param_dtype=layout.param_dtype, reduce_dtype=layout.reduce_dtype
     )
@@ -43,6 +47,18 @@ def shard(model: nn.Module, layout: Layout, weights: InitialWeights | None) -> n
     if weights is not None:
         _fill(model, layout, weights)
         return model
+    return _placed(model, layout)
+
+
+def _casts(model: nn.Module, layout: Layout) -> bool:
+    """Whether a parameter is used in another dtype than its own."""
+    if layout.param_dtype is None:
+        return False
+    return any(parameter.dtype != layout.param_dtype for parameter in model.parameters())
+
+
+def _placed(model: nn.Module, layout: Layout) -> nn.Module:
+    """Move a loaded model's parameters home and its buffers to the device."""
     model.to(layout.home)
     for buffer in model.buffers():
         buffer.data = buffer.data.to(layout.device)
