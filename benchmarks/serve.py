@@ -139,7 +139,9 @@ class Server:
         engines: list[psutil.Process] = []
         for child in self.process.children(recursive=True):
             words = child.cmdline()
-            if "rmrl.cluster.local_child" in words or "ray::SyncProcess" in words:
+            # Ray adds the name of the method while it runs.
+            of_ray = any(word.startswith("ray::SyncProcess") for word in words)
+            if of_ray or "rmrl.cluster.local_child" in words:
                 engines.append(child)
         if not engines:
             raise RuntimeError("the server has no process of an engine")
