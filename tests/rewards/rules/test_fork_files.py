@@ -92,7 +92,7 @@ async def test_malformed_replies_cost_their_rows(name: str, tokenizer: Any):
     ]
     for label, result in results.items():
         if result.status == "user_error":
-            assert f"{FILES / name}.py:" in result.detail
+            assert f"{(FILES / name).resolve()}.py:" in result.detail
             assert f"on the response {REPLIES[label][:80]!r}"[:-1] in result.detail
 
 
