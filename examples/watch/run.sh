@@ -6,11 +6,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 python=${PYTHON_BIN:-.venv/bin/python}
 models=${MODELS:-.models}
-data=${DATA:-.data/arithmetic}
 
 [[ -f $models/tiny-arith/config.json ]] || "$python" examples/arithmetic/make_tiny_policy.py --out "$models/tiny-arith"
 [[ -f $models/tiny-arith-judge/config.json ]] || "$python" examples/watch/make_judge.py --policy "$models/tiny-arith" --out "$models/tiny-arith-judge"
-[[ -f $data/train.parquet ]] || "$python" examples/arithmetic/make_data.py --out "$data"
 
 if ((${HONEST:-0})); then
     reward=(reward.models=[arithmetic,truth] trainer.experiment_name=honest)
@@ -26,27 +24,15 @@ else
     )
 fi
 
-exec "$python" -m rmrl.main_ppo "${reward[@]}" \
+# The job of examples/arithmetic with another reward and smaller steps; of a key given twice the last counts.
+exec bash examples/arithmetic/run.sh "${reward[@]}" \
     reward.specs.truth.function=reward_functions/arithmetic.py:compute_score \
     reward.specs.truth.watch.rows=0.25 \
-    data.train_files="$data/train.parquet" \
-    data.val_files="$data/test.parquet" \
-    data.train_batch_size=64 \
-    data.max_prompt_length=32 \
-    data.max_response_length=8 \
-    actor_rollout_ref.model.path="$models/tiny-arith" \
-    actor_rollout_ref.model.enable_gradient_checkpointing=False \
     actor_rollout_ref.rollout.n=4 \
-    actor_rollout_ref.rollout.dtype=float32 \
-    actor_rollout_ref.actor.fsdp_config.param_dtype=null \
     actor_rollout_ref.actor.ppo_mini_batch_size=64 \
-    actor_rollout_ref.actor.ppo_max_token_len_per_gpu=16384 \
     actor_rollout_ref.actor.optim.lr=5e-5 \
-    algorithm.adv_estimator=grpo \
-    trainer.n_gpus_per_node=1 \
     trainer.total_training_steps=100 \
     trainer.val_before_train=False \
     trainer.test_freq=-1 \
-    trainer.seed=1 \
     trainer.project_name=watch \
     "$@"
