@@ -4,7 +4,6 @@ rows."""
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,8 +14,7 @@ from rmrl.errors import DataError
 from rmrl.files import digest_of
 from rmrl.offline.check import CheckedScoring
 from rmrl.rewards.cache.keys import scorer_key
-from rmrl.rewards.calibration.check import map_of
-from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.calibration.contents import contents_of
 from rmrl.rewards.specs.spec import RewardSpec
 
 # Functions count with their code, wherever it is.
@@ -70,17 +68,13 @@ def what_differs(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[s
 def _reward(spec: RewardSpec) -> str:
     """sha256 of everything besides the configuration on which the scores depend: code, models,
     server, calibration, files that the entries name."""
-    code = spec.dropin.code_hash if spec.dropin is not None else ""
+    contents = contents_of(spec)
+    code = contents.pop("code", "")
     if spec.function is not None:
         code += f"{spec.function.attribute} {spec.function.code or spec.function.target}"
     models = [*spec.engines.values(), *([spec.remote] if spec.remote is not None else [])]
     keys = [scorer_key(model, code_hash="") for model in models]
-    calibration = map_of(spec)
-    if calibration is not None:
-        keys.append(json.dumps(calibration.to_json(), sort_keys=True))
-    file_content = kind_facts(spec.kind).file_content
-    if file_content is not None:
-        keys += filter(None, [file_content(spec.options)])
+    keys += contents.values()
     return hashlib.sha256("\n".join([code, *keys]).encode(errors="surrogatepass")).hexdigest()
 
 

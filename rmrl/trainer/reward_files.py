@@ -13,31 +13,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rmrl.files import write_whole
-from rmrl.rewards.calibration.check import map_of
-from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.calibration.contents import contents_of
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.trainer.output_dir import RUN_FILE
 
 _KEY = "reward_files"
-
-
-def contents_of(spec: RewardSpec) -> dict[str, str]:
-    """Return what a reward reads -> sha256 of it, for what it reads at all."""
-    contents: dict[str, str] = {}
-    if spec.dropin is not None:
-        contents["code"] = spec.dropin.code_hash
-    calibration = map_of(spec)
-    if calibration is not None:
-        contents["calibration"] = json.dumps(calibration.to_json(), sort_keys=True)
-    file_content = kind_facts(spec.kind).file_content
-    if file_content is not None:
-        contents["file"] = file_content(spec.options)
-    digests: dict[str, str] = {}
-    for what, content in contents.items():
-        if content:
-            text = content.encode(errors="surrogatepass")
-            digests[what] = hashlib.sha256(text).hexdigest()
-    return digests
 
 
 def changes_since_start(folder: Path, specs: Iterable[RewardSpec]) -> list[str]:
@@ -45,7 +25,13 @@ def changes_since_start(folder: Path, specs: Iterable[RewardSpec]) -> list[str]:
     was last started, and record those of now. [] where there is no checkpoint to go on from."""
     path = folder / RUN_FILE
     run = json.loads(path.read_bytes())
-    now = {spec.name: contents_of(spec) for spec in specs}
+    now: dict[str, dict[str, str]] = {}
+    for spec in specs:
+        digests: dict[str, str] = {}
+        for what, content in contents_of(spec).items():
+            text = content.encode(errors="surrogatepass")
+            digests[what] = hashlib.sha256(text).hexdigest()
+        now[spec.name] = digests
     before = run.get(_KEY, now) if any(folder.glob("checkpoints/step_*")) else now
     lines: list[str] = []
     for name, digests in now.items():

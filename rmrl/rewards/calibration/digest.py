@@ -14,7 +14,7 @@ from typing import Any
 
 from rmrl.rewards.cache.keys import scorer_key
 from rmrl.rewards.calibration.probability_map import read_map
-from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.kinds.facts import file_content, kind_facts
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.rewards.specs.entries import FurtherModel
 from rmrl.rewards.specs.spec import RewardSpec
@@ -105,7 +105,7 @@ def _entries(spec: RewardSpec) -> dict[str, Any]:
         if rest:
             options[role] = rest
     facts = kind_facts(spec.kind)
-    content = facts.file_content(spec.options) if facts.file_content is not None else ""
+    content = file_content(spec)
     if content:
         entries["files"] = content
     if facts.scores_on_server:

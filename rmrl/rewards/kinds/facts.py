@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from rmrl.rewards.kinds import REWARD_KINDS
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import ScoreItem
 
 
@@ -56,3 +57,9 @@ def kind_facts(name: str) -> KindFacts:
     kind = REWARD_KINDS[name]
     names = [entry.name for entry in fields(KindFacts)]
     return KindFacts(**{name: getattr(kind, name) for name in names if hasattr(kind, name)})
+
+
+def file_content(spec: RewardSpec) -> str:
+    """Return the content of the files that a reward's entries name, "" where they name none."""
+    content_of = kind_facts(spec.kind).file_content
+    return "" if content_of is None else content_of(spec.options)
