@@ -10,7 +10,9 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
+from rmrl.cluster import local_child
 from rmrl.errors import ConfigError, RewardFunctionError
 
 
@@ -135,3 +137,19 @@ class Steps:
 
     def progress(self) -> int:
         return self.count
+
+
+class GatedSteps(Steps):
+    """Does an item when a file with its number is in a folder, from 1 on, and reports at once."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self.folder = Path(folder)
+        local_child.REPORT_S = 0.01
+
+    def work_at_the_gate(self, items: int) -> int:
+        for _ in range(items):
+            while not (self.folder / str(self.count + 1)).exists():
+                time.sleep(0.01)
+            self.count += 1
+        return items
