@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 from rmrl.backends import TRAIN_ENGINES
 from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.memory import PhaseMemory, phase_memory
-from rmrl.inference.weights.sender import TransferLink, WeightSender
+from rmrl.inference.weights.sender import Sent, TransferLink, WeightSender
 from rmrl.interfaces import TrainEngine
 
 
@@ -37,8 +37,8 @@ class TrainWorker:
         file."""
         self._sender = WeightSender(cast(Any, self._engines["actor"]), link)
 
-    def send_weights(self, version: int) -> int:
-        """Send the policy's weights to the rollout engines; returns their bytes."""
+    def send_weights(self, version: int) -> Sent:
+        """Send the policy's weights to the rollout engines."""
         return self._sender.send(version)
 
     def phase_memory(self) -> PhaseMemory:

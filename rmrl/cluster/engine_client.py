@@ -3,11 +3,12 @@ ends from rank 0."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import RayActorError, RayError
 
 from rmrl.cluster.processes import RayProcess, our_error
 from rmrl.errors import StallError
@@ -18,12 +19,26 @@ class EngineClient:
     to the process that uses it."""
 
     def __init__(
-        self, engines: Sequence[RayProcess], *, devices_per_engine: int, timeout_s: float
+        self,
+        engines: Sequence[RayProcess],
+        *,
+        devices_per_engine: int,
+        timeout_s: float,
+        outlives_engines: bool,
     ) -> None:
+        """`outlives_engines`: where an engine dies in the middle of an update, the update goes on
+        with the others, so that every training process comes to its end. Else EngineLostError."""
         self.version = 0
         self._actors = [engine.actor for engine in engines]
         self._devices = devices_per_engine
         self._timeout_s = timeout_s
+        self._outlives_engines = outlives_engines
+        self._dead: set[int] = set()
+
+    @property
+    def complete(self) -> bool:
+        """Whether no engine has died in an update."""
+        return not self._dead
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         """Give each engine ranks of its own in the group of processes, where there is one."""
@@ -50,14 +65,25 @@ class EngineClient:
 
     def _all(self, method: str, per_engine: Sequence[tuple[Any, ...]] | None = None) -> None:
         arguments = per_engine or [()] * len(self._actors)
-        calls: list[Any] = []
-        for actor, args in zip(self._actors, arguments, strict=True):
-            calls.append(actor.call.remote(method, *args))
-        try:
-            ray.get(calls, timeout=self._timeout_s)
-        except GetTimeoutError as error:
-            raise StallError(
-                f"{method} of the rollout engines did not finish within {self._timeout_s:g} s"
-            ) from error
-        except RayError as error:
-            raise our_error(error, f"rollout.{method}") from error
+        calls: dict[Any, int] = {}
+        for number, (actor, args) in enumerate(zip(self._actors, arguments, strict=True)):
+            if number not in self._dead:
+                calls[actor.call.remote(method, *args)] = number
+        waiting = list(calls)
+        deadline = time.monotonic() + self._timeout_s
+        while waiting:
+            left = max(0.0, deadline - time.monotonic())
+            ended, waiting = ray.wait(waiting, num_returns=1, timeout=left)
+            if not ended:
+                raise StallError(
+                    f"{method} of the rollout engines did not finish within {self._timeout_s:g} s"
+                )
+            for call in ended:
+                try:
+                    ray.get(call)
+                except RayActorError as error:
+                    if not self._outlives_engines:
+                        raise our_error(error, f"rollout.{method}") from error
+                    self._dead.add(calls[call])
+                except RayError as error:
+                    raise our_error(error, f"rollout.{method}") from error

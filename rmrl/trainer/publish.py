@@ -10,15 +10,22 @@ devices of their own).
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from rmrl.cluster.processes import RayProcess
 from rmrl.cluster.relay import NodeFiles
-from rmrl.inference.weights.sender import TransferLink
+from rmrl.errors import EngineLostError
+from rmrl.inference.weights.sender import Sent, TransferLink
 from rmrl.trainer.policy import TrainedModel
 from rmrl.trainer.rollouts import RolloutPool
+
+_log = logging.getLogger(__name__)
+
+_SENDS = 2
+"""Times that one version is sent: an engine may die in the middle of the first."""
 
 
 class WeightPublisher(Protocol):
@@ -86,11 +93,17 @@ class TransferPublisher:
         policy: TrainedModel,
         rollouts: RolloutPool,
         link: Callable[[Sequence[RayProcess]], TransferLink],
+        *,
+        after_loss: Callable[[], Awaitable[WeightPublisher]] | None = None,
     ) -> None:
-        """`link(engines)`: the connection of rank 0 to these engines."""
+        """`link(engines)`: the connection of rank 0 to these engines. `after_loss`: what publishes
+        once an engine has been lost, for a connection that ends with any of them; None: engines
+        that were started again are connected anew."""
         self._policy = policy
         self._rollouts = rollouts
         self._link = link
+        self._after_loss = after_loss
+        self._successor: WeightPublisher | None = None
         self._connected: Sequence[RayProcess] = ()
 
     async def open(self) -> None:
@@ -105,21 +118,45 @@ class TransferPublisher:
         """Send the weights and return the tensors' bytes. Training state and the engines' weights
         are on the devices at the same time meanwhile.
 
-        Engines that died since the last call are started first, while no training state is on the
-        devices: an engine that starts needs the memory that it has been promised. One that dies
-        later ends the run with EngineLostError.
+        Engines that died since the last call are started first. Where one dies in the middle, the
+        others get the weights to the end, it is started, and all get them once more; with
+        `after_loss`, for which such a transfer never ends, EngineLostError.
         """
         group = self._policy.group
-        if await self._rollouts.find_lost():
-            await group.leave()
-            await self._rollouts.restart_asleep()
-        if self._connected != self._rollouts.engines:
-            await self.open()
-        async with self._policy.on_device():
-            sent = await group.call("send_weights", [(version,)] * group.size)
+        sent: list[Sent] = []
+        for _ in range(_SENDS):
+            await self._reconnect()
+            if self._successor is not None:
+                return await self._successor.publish(version)
+            async with self._policy.on_device():
+                sent = await group.call("send_weights", [(version,)] * group.size)
+            if all(part.complete for part in sent):
+                break
+            if not await self._rollouts.find_lost():
+                raise EngineLostError(
+                    "a rollout engine could not be reached while new weights were sent to it"
+                )
         self._rollouts.have_weights(version)
         await self._rollouts.wake()
-        return max(sent)
+        return max(part.bytes for part in sent)
+
+    async def _reconnect(self) -> None:
+        """Start the engines that died, and connect them, while no training state is on the devices:
+        an engine that starts needs the memory that it has been promised."""
+        if self._successor is not None:
+            return
+        if await self._rollouts.find_lost():
+            await self._policy.group.leave()
+            await self._rollouts.restart_asleep()
+        if self._connected == self._rollouts.engines:
+            return
+        if self._after_loss is None:
+            await self.open()
+        else:
+            _log.warning("a rollout engine was lost; new weights travel through files from now on")
+            self._successor = await self._after_loss()
 
     async def close(self) -> None:
-        """Do nothing: the connections end with the processes."""
+        """End what has taken over; connections end with the processes."""
+        if self._successor is not None:
+            await self._successor.close()

@@ -92,8 +92,7 @@ async def start_rollouts(checked: Checked, allocations: Allocations) -> RolloutP
         engines,
         timeout_s=rollout.timeout_s,
         sleeps=rollout_sleeps(config, device=checked.device),
-        # NCCL's group of processes ends with any of them.
-        start=None if checked.weight_transport == "nccl" else spawn,
+        start=spawn,
     )
 
 
@@ -113,38 +112,51 @@ async def start_publisher(
     dtype = rollout.dtype
     timeout_s = config.trainer.stall_timeout_s
     transport = checked.weight_transport
-    if transport in ("ipc", "nccl"):
-        width = rollout.tensor_parallel_size
-        options: dict[str, Any] = {"packed": True}
-        if transport == "nccl":
-            options = {
-                "master_address": allocations.own.locations[0].address,
-                "master_port": await allocations.own.free_port(),
-                "world_size": 1 + len(rollouts.engines) * width,
-            }
 
-        def link(engines: Sequence[RayProcess]) -> TransferLink:
-            client = EngineClient(engines, devices_per_engine=width, timeout_s=timeout_s)
-            return TransferLink(
-                transport=transport, rank=0, client=client, dtype=dtype, options=options
-            )
+    async def in_files() -> Publisher:
+        first = models.actor.group.first
+        return Publisher(
+            models.actor,
+            rollouts,
+            files=await node_files(first, rollouts.engines, timeout_s=timeout_s),
+            engine_nodes=[engine.node_id for engine in rollouts.engines],
+            dtype=dtype,
+            size_hint_bytes=weight_bytes(str(config.actor_rollout_ref.model.path), dtype),
+        )
 
-        publisher = TransferPublisher(models.actor, rollouts, link)
-        try:
-            await publisher.open()
-            return publisher
-        except (InfrastructureError, StallError) as error:
-            if rollout.weight_transport != "auto":
-                raise
-            _log.warning(
-                f"new weights travel through files, since {transport} could not be opened: {error}"
-            )
-    first = models.actor.group.first
-    return Publisher(
-        models.actor,
-        rollouts,
-        files=await node_files(first, rollouts.engines, timeout_s=timeout_s),
-        engine_nodes=[engine.node_id for engine in rollouts.engines],
-        dtype=dtype,
-        size_hint_bytes=weight_bytes(str(config.actor_rollout_ref.model.path), dtype),
-    )
+    if transport not in ("ipc", "nccl"):
+        return await in_files()
+    width = rollout.tensor_parallel_size
+    options: dict[str, Any] = {"packed": True}
+    if transport == "nccl":
+        options = {
+            "master_address": allocations.own.locations[0].address,
+            "master_port": await allocations.own.free_port(),
+            "world_size": 1 + len(rollouts.engines) * width,
+        }
+
+    def link(engines: Sequence[RayProcess]) -> TransferLink:
+        client = EngineClient(
+            engines,
+            devices_per_engine=width,
+            timeout_s=timeout_s,
+            # A broadcast over NCCL waits for every rank, also for a dead one.
+            outlives_engines=transport == "ipc",
+        )
+        return TransferLink(
+            transport=transport, rank=0, client=client, dtype=dtype, options=options
+        )
+
+    # NCCL's group of processes ends with any of them.
+    after_loss = in_files if transport == "nccl" else None
+    publisher = TransferPublisher(models.actor, rollouts, link, after_loss=after_loss)
+    try:
+        await publisher.open()
+        return publisher
+    except (InfrastructureError, StallError) as error:
+        if rollout.weight_transport != "auto":
+            raise
+        _log.warning(
+            f"new weights travel through files, since {transport} could not be opened: {error}"
+        )
+        return await in_files()

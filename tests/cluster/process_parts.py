@@ -153,3 +153,28 @@ class GatedSteps(Steps):
                 time.sleep(0.01)
             self.count += 1
         return items
+
+
+class Receiver:
+    """A rollout engine that notes the parts of an update; part `dies_at` ends its process."""
+
+    def __init__(self, dies_at: int | None) -> None:
+        self._dies_at = dies_at
+        self._received: list[int | str] = []
+
+    def start_weight_update(self) -> None:
+        self._received.append("start")
+
+    def update_weights(self, part: int) -> None:
+        if part == self._dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._received.append(part)
+
+    def finish_weight_update(self, version: int) -> None:
+        self._received.append(f"version {version}")
+
+    def received(self) -> list[int | str]:
+        return self._received
+
+    def hang(self) -> None:
+        time.sleep(600)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from rmrl.cluster.fake import FakeProcess
 from rmrl.cluster.relay import NodeFiles, Relay
 from rmrl.cluster.worker_group import WorkerGroup
 from rmrl.errors import EngineLostError, InfrastructureError
-from rmrl.inference.weights.sender import TransferLink
+from rmrl.inference.weights.sender import Sent, TransferLink
 from rmrl.trainer.policy import TrainedModel, TrainGroup
 from rmrl.trainer.publish import Publisher, TransferPublisher
 from rmrl.trainer.rollouts import RolloutPool
@@ -80,6 +81,8 @@ class Rank:
 
     def __init__(self, log: list[str]) -> None:
         self.log = log
+        self.arrives: Callable[[], bool] = lambda: True
+        """Called in the middle of a transfer; whether every engine gets all of it."""
 
     def onload(self) -> None:
         self.log.append("models on")
@@ -90,9 +93,9 @@ class Rank:
     def open_transfer(self, link: TransferLink) -> None:
         self.log.append("connect")
 
-    def send_weights(self, version: int) -> int:
+    def send_weights(self, version: int) -> Sent:
         self.log.append(f"send {version}")
-        return 8
+        return Sent(8, complete=self.arrives())
 
 
 @pytest.mark.parametrize("when", ["asleep", "before it sleeps"])
@@ -137,6 +140,105 @@ async def test_an_engine_lost_in_training_is_started_before_a_transfer_without_t
     await pool.sleep(level=2)
     await publisher.publish(4)
     assert log[9:] == ["models on", "send 4", "models off"]
+
+
+async def transfer(
+    rank: Rank, *, after_loss: Any = None
+) -> tuple[TransferPublisher, RolloutPool, list[FakeProcess]]:
+    """A connected publisher to two engines that sleep; the log says which are started again."""
+    engines = [rollout_engine(), rollout_engine(replica=1)]
+
+    async def start(number: int) -> Any:
+        rank.log.append(f"start {number}")
+        engines[number] = rollout_engine(replica=number)
+        return engines[number]
+
+    workers: Any = [FakeProcess(rank, "train-0")]
+    group = TrainGroup(WorkerGroup(workers), timeout_s=30.0, offloads=True)
+    living: Any = list(engines)
+    pool = RolloutPool(living, timeout_s=30.0, sleeps=True, start=start)
+    link = TransferLink(transport="ipc", rank=0, client=cast("Any", None), dtype="float32")
+    model = TrainedModel(group, "actor")
+    publisher = TransferPublisher(model, pool, lambda _: link, after_loss=after_loss)
+    await publisher.open()
+    await pool.sleep(level=2)
+    return publisher, pool, engines
+
+
+async def test_an_engine_lost_in_the_middle_of_a_transfer_is_started_and_all_get_it_again() -> None:
+    rank = Rank([])
+    publisher, pool, engines = await transfer(rank)
+    interrupted = iter([False])
+
+    def dies_once() -> bool:
+        if next(interrupted, True):
+            return True
+        engines[1].object = None
+        return False
+
+    rank.arrives = dies_once
+    assert await publisher.publish(3) == 8
+    sent = ["models on", "send 3", "models off"]
+    assert rank.log == ["connect", *sent, "start 1", "connect", *sent]
+    assert engines[1].calls == ["sleep", "wake"]
+    assert pool.take_restarts() == 1
+    await pool.sleep(level=2)
+    await publisher.publish(4)
+    assert rank.log[9:] == ["models on", "send 4", "models off"]
+
+
+async def test_the_second_loss_of_an_engine_in_one_transfer_ends_the_run() -> None:
+    rank = Rank([])
+    publisher, _, engines = await transfer(rank)
+
+    def dies() -> bool:
+        engines[1].object = None
+        return False
+
+    rank.arrives = dies
+    with pytest.raises(EngineLostError, match="rollout-1"):
+        await publisher.publish(3)
+    assert rank.log.count("start 1") == 1
+
+
+async def test_an_engine_that_lives_but_missed_the_weights_ends_the_run() -> None:
+    rank = Rank([])
+    publisher, _, _ = await transfer(rank)
+    rank.arrives = lambda: False
+    with pytest.raises(EngineLostError, match="could not be reached while new weights"):
+        await publisher.publish(3)
+    assert rank.log.count("send 3") == 1
+
+
+class Taken:
+    """What publishes after a loss."""
+
+    def __init__(self) -> None:
+        self.versions: list[int] = []
+        self.closed = False
+
+    async def publish(self, version: int) -> int:
+        self.versions.append(version)
+        return 16
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+async def test_a_connection_that_ends_with_an_engine_is_followed_by_another_way() -> None:
+    rank, taken = Rank([]), Taken()
+
+    async def after_loss() -> Taken:
+        return taken
+
+    publisher, _, engines = await transfer(rank, after_loss=after_loss)
+    assert await publisher.publish(3) == 8
+    engines[0].object = None
+    assert [await publisher.publish(version) for version in (4, 5)] == [16, 16]
+    assert taken.versions == [4, 5]
+    assert rank.log == ["connect", "models on", "send 3", "models off", "start 0"]
+    await publisher.close()
+    assert taken.closed
 
 
 async def test_an_engine_that_may_not_be_started_again_ends_the_run_before_a_transfer() -> None:

@@ -34,6 +34,11 @@ class WeightClient(Protocol):
     version: int
     """Version of the next finished update."""
 
+    @property
+    def complete(self) -> bool:
+        """Whether every engine has received all updates so far."""
+        ...
+
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None: ...
 
     def start_weight_update(self) -> None: ...
@@ -68,6 +73,16 @@ class TransferLink:
     rollout engines' devices)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What one training process knows of weights that were sent."""
+
+    bytes: int
+    """Of all tensors."""
+    complete: bool
+    """False: an engine died meanwhile, and the others have received them."""
+
+
 class WeightSender:
     """Sender of weights, constructed in every training process at the same time; rank 0 connects to
     the rollout engines."""
@@ -85,12 +100,12 @@ class WeightSender:
             source=_source(weights, link.dtype),
         )
 
-    def send(self, version: int) -> int:
-        """Send all weights as `version`; every training process calls this method. Returns the
-        tensors' bytes."""
+    def send(self, version: int) -> Sent:
+        """Send all weights as `version`; every training process calls this method."""
         self._link.client.version = version
         self._engine.send_weights()
-        return manifest_bytes(self._weights.manifest(self._link.dtype))
+        size = manifest_bytes(self._weights.manifest(self._link.dtype))
+        return Sent(size, complete=self._link.client.complete)
 
     def close(self) -> None:
         """Leave the group of processes that exchange weights."""

@@ -71,6 +71,7 @@ class LoopClient:
     def __init__(self, engine: VLLMRollout) -> None:
         self.engine, self.loop, self.version = engine, asyncio.get_running_loop(), 0
         self.calls: list[str] = []
+        self.complete = True
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         self._call("init_weight_transfer_engine", init_info)
@@ -189,7 +190,7 @@ async def _exchange(folder: str) -> dict[str, Any]:
         transport="by_value", rank=0, client=client, dtype="float32", options={"word": "hello"}
     )
     sender = await asyncio.to_thread(WeightSender, weights, link)
-    found["bytes"] = await asyncio.to_thread(sender.send, 7)
+    found["bytes"] = (await asyncio.to_thread(sender.send, 7)).bytes
     await engine.wake()
     found["sent"], found["calls"] = await _greedy(engine), client.calls
     found["apart"] = max(_apart(weights, generations) for generations in (found["sent"],))
@@ -295,7 +296,7 @@ def test_engines_get_ranks_of_their_own_behind_the_sender() -> None:
             master_address="10.0.0.1", master_port=29500, rank_offset=1, world_size=5
         )
     )
-    client = EngineClient([], devices_per_engine=2, timeout_s=1.0)
+    client = EngineClient([], devices_per_engine=2, timeout_s=1.0, outlives_engines=False)
     sent = [client.init_info_of(given, engine) for engine in range(2)]
     assert [NCCLWeightTransferInitInfo(**info).rank_offset for info in sent] == [
         1,
