@@ -14,7 +14,7 @@ from rmrl.inference.environment import engine_environment
 
 
 def run_in_engine_process(
-    function: Callable[..., Any], *args: Any, timeout_s: float = 240.0
+    function: Callable[..., Any], *args: Any, timeout_s: float = 900.0
 ) -> Any:
     """`function` must be at the top of its module; its result must pickle. Its error is raised here
     with its traceback as text."""

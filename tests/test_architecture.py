@@ -328,7 +328,7 @@ def test_light_modules_import_nothing_heavy() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     assert done.stdout.strip() == "[]", f"{', '.join(LIGHT_MODULES)} import {done.stdout.strip()}"

@@ -60,9 +60,10 @@ async def test_the_commands_of_the_page_run_as_printed() -> None:
             stop=stop,
         )
     )
-    service, port = await listening.get()
-    while service.refusal() is not None:
-        await asyncio.sleep(0.02)
+    async with asyncio.timeout(300):
+        service, port = await listening.get()
+        while service.refusal() is not None:
+            await asyncio.sleep(0.02)
     outputs: list[str] = []
     for command in commands():
         done = await asyncio.to_thread(
@@ -70,7 +71,7 @@ async def test_the_commands_of_the_page_run_as_printed() -> None:
             ["bash", "-c", command.replace(":8765", f":{port}")],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             env={"PATH": "/usr/bin:/bin:/usr/local/bin", "RMRL_SERVE_TOKEN": "t"},
         )
         assert done.returncode == 0, done.stderr

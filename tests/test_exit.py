@@ -101,7 +101,7 @@ def unread(arguments: list[str], *, standard_input: str = "") -> subprocess.Comp
             stdout=write_end,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=300,
         )
     finally:
         os.close(write_end)
@@ -129,6 +129,6 @@ def test_another_broken_pipe_keeps_its_traceback():
         "def main():\n    raise BrokenPipeError('a socket')\n"
         "main()"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 1
     assert "a socket" in done.stderr

@@ -201,7 +201,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path) -> dict
         input=json.dumps(cases),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     result = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
     assert result, done.stderr[-3000:]

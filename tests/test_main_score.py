@@ -8,18 +8,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.rewards.parts import checkpoint
 from tests.trainer.job import descendants, still_running, wait_for
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-LIMIT_S = 240.0
+LIMIT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ def outcomes(tmp: Path) -> dict[str, Any]:
         input=json.dumps({name: arguments(tmp, case.overrides) for name, case in CASES.items()}),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     result = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
     assert result, done.stderr[-3000:]
@@ -239,10 +239,13 @@ def fake_judge(tmp: Path, **script: Any) -> dict[str, str]:
 @pytest.mark.slow
 def test_engines_live_in_processes_that_end_with_the_job(tmp: Path) -> None:
     job = start(tmp, {**fake_judge(tmp), "out": "{tmp}/engines.jsonl"})
-    seen = set()
-    while job.poll() is None:
+    seen: set[psutil.Process] = set()
+
+    def ended() -> bool:
         seen.update(descendants(job.pid))
-        time.sleep(0.2)
+        return job.poll() is not None
+
+    wait_for(ended, what="the job's end")
     printed, _ = job.communicate(timeout=LIMIT_S)
     assert job.returncode == 0, printed[-3000:]
     assert [
@@ -269,7 +272,7 @@ def test_an_engine_that_fails_half_way(tmp: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_what_was_scored_and_no_engine(tmp: Path, number: signal.Signals) -> None:
     out = f"stopped-{number.name}.jsonl"
-    job = start(tmp, {**fake_judge(tmp, delay_s=5.0), "out": f"{{tmp}}/{out}"})
+    job = start(tmp, {**fake_judge(tmp, delay_s=10.0), "out": f"{{tmp}}/{out}"})
     parts = tmp / f"{out}.parts"
     wait_for(
         lambda: (parts / "manifest.json").exists() or job.poll() is not None, what="the first part"
@@ -288,4 +291,4 @@ def test_a_signal_leaves_what_was_scored_and_no_engine(tmp: Path, number: signal
     assert "Traceback" not in printed
     done = json.loads((parts / "manifest.json").read_text())["parts"][-1]["rows_done"]
     assert 1 <= done < 4
-    wait_for(lambda: still_running(family) == [], what="the end of every engine", within_s=10.0)
+    assert still_running(family) == []

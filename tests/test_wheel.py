@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-LIMIT_S = 240.0
+LIMIT_S = 600.0
 
 pytestmark = pytest.mark.slow
 

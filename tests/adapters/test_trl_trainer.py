@@ -123,7 +123,7 @@ def test_engines_end_with_a_program_that_does_not_close_them(
     assert "Traceback" not in ended.stderr
     engines = list(map(int, ended.stdout.split()))
     assert engines
-    gone, alive = psutil.wait_procs(processes(engines), timeout=30)
+    gone, alive = psutil.wait_procs(processes(engines), timeout=300)
     assert alive == [], gone
 
 

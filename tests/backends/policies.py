@@ -8,6 +8,7 @@ import multiprocessing
 import socket
 import time
 from collections.abc import Callable
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -134,10 +135,10 @@ def run_group(
     world_size: int,
     folder: Path,
     *arguments: Any,
-    deadline_s: float = 120.0,
+    deadline_s: float = 900.0,
 ) -> Any:
     """Run `job(process, *arguments)` in `world_size` fresh processes and return rank 0's result
-    (through JSON)."""
+    (through JSON). As soon as one fails, so does the group."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
@@ -146,7 +147,7 @@ def run_group(
     members = []
     for rank in range(world_size):
         process = ProcessSettings(
-            rank=rank, world_size=world_size, init_method=address, threads=1, timeout_s=60
+            rank=rank, world_size=world_size, init_method=address, threads=1, timeout_s=600
         )
         members.append(
             context.Process(target=_member, args=(job, process, result, arguments), daemon=True)
@@ -155,8 +156,11 @@ def run_group(
         for member in members:
             member.start()
         end = time.monotonic() + deadline_s
-        for member in members:
-            member.join(max(0.0, end - time.monotonic()))
+        while not any(member.exitcode for member in members) and time.monotonic() < end:
+            alive = [member.sentinel for member in members if member.exitcode is None]
+            if not alive:
+                break
+            wait(alive, timeout=1.0)
         assert [member.exitcode for member in members] == [0] * world_size
     finally:
         for member in members:

@@ -100,7 +100,7 @@ def together(
     checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[dict[str, Any], Path]:
     folder = tmp_path_factory.mktemp("weights")
-    return run_group(two_processes, 2, folder, str(checkpoint), str(folder), deadline_s=300), folder
+    return run_group(two_processes, 2, folder, str(checkpoint), str(folder)), folder
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -190,7 +190,7 @@ def one(folder: str) -> Iterator[dict[str, Result]]:
 def two(
     folder: str, one: dict[str, Result], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Result]:
-    return run_group(job, 2, tmp_path_factory.mktemp("two"), folder, deadline_s=400)
+    return run_group(job, 2, tmp_path_factory.mktemp("two"), folder)
 
 
 def gradient_norms(result: Result) -> list[float]:

@@ -121,7 +121,7 @@ def test_its_judges_are_asked_and_count_where_its_rule_is_1(place: Path, tiny_ll
         env=environment,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -197,9 +197,7 @@ def reference(model: Callable[[str], str]) -> Callable[[tuple[str, str, str]], l
 @pytest.fixture(scope="module")
 def vllm(model: Callable[[str], str]) -> dict[tuple[str, str, str], dict[str, list[list[float]]]]:
     jobs = [(model(case[2]), case) for case in CASES]
-    return dict(
-        zip(CASES, run_in_engine_process(asked_all, "vllm", jobs, timeout_s=400), strict=True)
-    )
+    return dict(zip(CASES, run_in_engine_process(asked_all, "vllm", jobs), strict=True))
 
 
 def test_the_texts_differ_in_length_and_share_beginnings() -> None:

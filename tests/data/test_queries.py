@@ -35,8 +35,8 @@ def test_a_prompt_that_was_cut_at_its_start_is_recognised_by_its_end() -> None:
 
 
 def test_the_cut_takes_linear_time() -> None:
-    began = time.perf_counter()
+    began = time.process_time()  # a machine that stops for a while is not counted
     assert response_of("a" * 200_000, "a" * 100_000 + "b" + "a" * 100_000) == "a" * 100_000
     assert response_of("ab" * 100_000 + "c", "ba" * 100_000) is not None
     assert response_of("Q" + "</s> " * 100_000, "Q") == ""
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5

@@ -132,7 +132,7 @@ def test_help_from_the_command_line():
         [sys.executable, str(SCRIPT), "--help"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env={"PYTHONPATH": str(ROOT)},
         check=True,
     )

@@ -13,7 +13,7 @@ def output_of(name: str, folder: Path) -> str:
     """Return what `examples/<name>/<name>.py` prints in `folder`."""
     script = ROOT / "examples" / name / f"{name}.py"
     done = subprocess.run(
-        [sys.executable, str(script)], cwd=folder, capture_output=True, text=True, timeout=120
+        [sys.executable, str(script)], cwd=folder, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -104,7 +104,7 @@ def test_each_kind_of_defect_breaks_the_form(
 
 @pytest.mark.parametrize("script", ["run.sh", "run_multinode.sh"])
 def test_scripts_parse(script: str):
-    subprocess.run(["bash", "-n", str(EXAMPLE / script)], check=True, timeout=30)
+    subprocess.run(["bash", "-n", str(EXAMPLE / script)], check=True, timeout=300)
 
 
 def test_what_the_multinode_script_gives_is_a_configuration():
@@ -119,7 +119,7 @@ def test_what_the_multinode_script_gives_is_a_configuration():
     }
     command = ["bash", str(EXAMPLE / "run_multinode.sh"), "show", "trainer.seed=7"]
     shown = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=True, timeout=30
+        command, env=environment, capture_output=True, text=True, check=True, timeout=300
     ).stdout.splitlines()
     config = compose_config(shown)
     translate(config)
@@ -140,7 +140,7 @@ def test_the_multinode_script_without_a_command_says_what_there_is():
         ["bash", str(EXAMPLE / "run_multinode.sh")],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 2
@@ -163,7 +163,7 @@ def test_what_run_gives_is_a_configuration(tmp_path: Path):
     }
     command = ["bash", str(EXAMPLE / "run.sh"), "trainer.seed=7"]
     given = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=True, timeout=30
+        command, env=environment, capture_output=True, text=True, check=True, timeout=300
     ).stdout.splitlines()
     config = compose_config(given)
     assert (config.reward.combine, config.reward.gates) == ("gate", ["rider_format"])
@@ -211,7 +211,7 @@ def four_dialogues(tmp_path_factory: pytest.TempPathFactory) -> Path:
         str(folder),
     ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=120, capture_output=True)
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=300, capture_output=True)
     return folder / "train.parquet"
 
 

@@ -37,7 +37,7 @@ class Given:
         done = subprocess.run(
             ["bash", str(ROOT / "examples" / name / "run.sh"), *arguments],
             env={**kept, "PYTHON_BIN": str(printer), "ASKED": str(asked), "MODELS": str(folder), "DATA": str(folder), **environment},
-            capture_output=True, text=True, check=True, timeout=60,
+            capture_output=True, text=True, check=True, timeout=300,
         )  # fmt: skip
         self.settings = done.stdout.splitlines()
         self.commands = asked.read_text().splitlines()
@@ -54,7 +54,7 @@ def test_there_is_a_script_for_each():
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_script_is_bash_and_executable(name: str):
     script = ROOT / "examples" / name / "run.sh"
-    subprocess.run(["bash", "-n", str(script)], check=True, timeout=30)
+    subprocess.run(["bash", "-n", str(script)], check=True, timeout=300)
     assert os.access(script, os.X_OK)
 
 

@@ -7,11 +7,11 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+import psutil
 import pytest
 from ray.data import DataContext
 
@@ -19,24 +19,35 @@ from rmrl.cluster.ray_data import actors_that_fit, execution_options
 from rmrl.errors import ConfigError
 from rmrl.offline.on_cluster import rows_of_a_piece
 from rmrl.offline.stopping import install, signal_handlers
+from tests.cluster_of_two import cluster_of_two
 from tests.offline.conftest import Bench
+from tests.trainer.job import still_running, wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-LIMIT_S = 240.0
+LIMIT_S = 600.0
 ROWS = 400
 RULE = """
 import os, time
+from collections import Counter
 from pathlib import Path
 
 LOG = Path(__file__).with_name("scored.log")
-SLOW_S = float(Path(__file__).with_name("seconds").read_text())
+HELD = LOG.with_name("held").read_text()
+
+def held(raylet, row):
+    if HELD == "both":  # no node goes far ahead of the other
+        calls = Counter(line.split()[0] for line in LOG.read_text().splitlines())
+        return calls[raylet] > 100 and sum(count > 20 for count in calls.values()) < 2
+    return HELD.isdigit() and row.isdigit() and int(row) >= int(HELD)
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     # the worker's parent is an actor, and that one's the raylet of its node
     stat = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
     with LOG.open("a") as log:
-        log.write(f"{stat[1]} {solution_str[-4:]}\\n")
-    time.sleep(SLOW_S)
+        log.write(f"{stat[1]} {os.getpid()} {solution_str[-4:]}\\n")
+    time.sleep(0.01)
+    while held(stat[1], solution_str[-4:]):
+        time.sleep(0.05)
     if solution_str == "silent":
         return None
     return {"score": len(solution_str) / 7, "first": solution_str[:1]}
@@ -60,14 +71,8 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None):
 @pytest.fixture(scope="module")
 def two_nodes() -> Iterator[str]:
     """Address of a cluster with two CPUs on each of its two nodes."""
-    from ray.cluster_utils import Cluster
-
-    options: dict[str, Any] = {"num_cpus": 2, "object_store_memory": 100 * 2**20}
-    cluster = Cluster(initialize_head=True, head_node_args={**options, "include_dashboard": False})
-    cluster.add_node(**options)
-    cluster.wait_for_nodes()
-    yield str(cluster.address)
-    cluster.shutdown()
+    with cluster_of_two(num_cpus=2, object_store_memory=100 * 2**20) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -88,19 +93,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def start(folder: Path, out: str, *keys: str, slow_s: float = 0.01) -> subprocess.Popen[str]:
+def start(folder: Path, out: str, *keys: str, held: str = "") -> subprocess.Popen[str]:
+    """The command; `held`: the rule waits from this row on, or "both": until it was called on both
+    nodes."""
     arguments = [
         f"data.files={folder}/rows.jsonl",
         f"out={folder}/{out}",
         f"reward.functions_dir={folder}/functions",
         "reward.models=[slow]",
+        f"reward.rule_timeout_s={2 * LIMIT_S}",
         "data.batch_size=20",
         "data.on_bad_row=quarantine",
         "trainer.device=cpu",
         "overwrite=true",
         *keys,
     ]
-    (folder / "functions" / "seconds").write_text(str(slow_s))
+    (folder / "functions" / "held").write_text(held)
     scored_log(folder).unlink(missing_ok=True)
     return subprocess.Popen(
         [sys.executable, "-m", "rmrl.main_score", *arguments],
@@ -112,8 +120,25 @@ def start(folder: Path, out: str, *keys: str, slow_s: float = 0.01) -> subproces
 
 
 def scored_log(folder: Path) -> Path:
-    """Raylet and row of each call since the last start."""
+    """Raylet, worker and row of each call since the last start."""
     return folder / "functions" / "scored.log"
+
+
+def workers(folder: Path) -> list[psutil.Process]:
+    """The processes that ran the rule since the last start, as far as they are there."""
+    lines = scored_log(folder).read_text().splitlines()
+    found: list[psutil.Process] = []
+    for pid in sorted({int(line.split()[1]) for line in lines}):
+        with suppress(psutil.NoSuchProcess):
+            found.append(psutil.Process(pid))
+    return found
+
+
+def wait_for_part(folder: Path, out: str, process: subprocess.Popen[str]) -> Path:
+    """The manifest of a job, once it has a part."""
+    manifest = folder / f"{out}.parts" / "manifest.json"
+    wait_for(lambda: manifest.exists() or process.poll() is not None, what="the first part")
+    return manifest
 
 
 def finish(process: subprocess.Popen[str], code: int = 0) -> str:
@@ -148,7 +173,7 @@ class TestOnTwoNodes:
 
     def test_both_nodes_score(self, folder: Path, two_nodes: str) -> None:
         address = f"ray_kwargs.ray_init.address={two_nodes}"
-        finish(start(folder, "nodes.jsonl", "score.engine=ray_data", address))
+        finish(start(folder, "nodes.jsonl", "score.engine=ray_data", address, held="both"))
         raylets = [line.split()[0] for line in scored_log(folder).read_text().splitlines()]
         # the trial calls of the checks were made by processes of no raylet
         assert sum(raylets.count(raylet) > 20 for raylet in set(raylets)) == 2
@@ -158,20 +183,18 @@ class TestOnTwoNodes:
     ) -> None:
         keys = ("score.engine=ray_data", f"ray_kwargs.ray_init.address={two_nodes}")
         finish(start(folder, "clean.parquet"))
-        process = start(folder, "killed.parquet", *keys, slow_s=0.1)
-        manifest = folder / "killed.parquet.parts" / "manifest.json"
-        deadline = time.monotonic() + LIMIT_S
-        while not manifest.exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
+        process = start(folder, "killed.parquet", *keys, held="200")
+        manifest = wait_for_part(folder, "killed.parquet", process)
         process.kill()
         process.communicate()
         done = json.loads(manifest.read_text())["parts"][-1]["rows_done"]
         assert 0 < done < ROWS
-        time.sleep(3)  # the cluster ends the actors of the lost driver
+        # the cluster ends the actors of the lost driver
+        assert still_running(workers(folder)) == []
         printed = finish(start(folder, "killed.parquet", *keys))
         assert f"resuming: {done} of {ROWS} rows were scored before" in printed
         assert (folder / "killed.parquet").read_bytes() == (folder / "clean.parquet").read_bytes()
-        scored = [line.split()[1:] for line in scored_log(folder).read_text().splitlines()]
+        scored = [line.split()[2:] for line in scored_log(folder).read_text().splitlines()]
         numbers = {int(words[0]) for words in scored if words and words[0].isdigit()}
         # the trial calls of the checks take the first rows
         assert not {number for number in numbers if 8 < number < done}
@@ -214,11 +237,8 @@ class TestOnTwoNodes:
 
     def test_sigterm_ends_it_as_ctrl_c_does(self, folder: Path, two_nodes: str) -> None:
         keys = ("score.engine=ray_data", f"ray_kwargs.ray_init.address={two_nodes}")
-        process = start(folder, "ended.jsonl", *keys, slow_s=0.1)
-        manifest = folder / "ended.jsonl.parts" / "manifest.json"
-        deadline = time.monotonic() + LIMIT_S
-        while not manifest.exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
+        process = start(folder, "ended.jsonl", *keys, held="200")
+        wait_for_part(folder, "ended.jsonl", process)
         process.send_signal(signal.SIGTERM)
         assert "interrupted by SIGTERM" in finish(process, code=130)
 

@@ -230,7 +230,7 @@ print(before, heavy, frame["reward"].tolist())
 
 def test_the_import_is_light_and_a_rule_needs_neither_ray_nor_pandas() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", LIGHT], cwd=ROOT, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", LIGHT], cwd=ROOT, capture_output=True, text=True, timeout=300
     )
     assert done.stdout.strip() == "[] [] [1.0]", done.stderr
 
@@ -273,7 +273,7 @@ def test_an_engine_of_transformers_needs_no_ray_and_ends_with_the_block(
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)

@@ -148,7 +148,7 @@ def test_two_processes_cannot_share_a_folder(tmp_path: Path) -> None:
             take(tmp_path)
     finally:
         holder.kill()
-        holder.communicate(timeout=10)
+        holder.communicate(timeout=60)
     with take(tmp_path) as got:  # a killed run's lock is gone with it
         assert got.mode == "resume"
 

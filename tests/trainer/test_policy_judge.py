@@ -4,6 +4,7 @@ sampled; the reference is its first checkpoint, on an engine of its own."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -228,17 +229,27 @@ async def test_judging_may_take_longer_than_the_deadline_of_one_answer() -> None
 async def test_an_engine_that_hangs_while_it_judges_is_a_stall() -> None:
     pool = patient_pool(answer_s=0.0, judge="7")
     requests = [GenerateRequest((1,), Sampling(max_tokens=1))] * 3
-    await pool.answer(requests, timeout_s=0.3)
-    pool.engines[0].object._script["answer_s"] = 60.0  # type: ignore[attr-defined]
+    await pool.answer(requests, timeout_s=60.0)
+    pool.engines[0].object._script["answer_s"] = 600.0  # type: ignore[attr-defined]
     with pytest.raises(StallError, match="answer stalled"):
-        await asyncio.wait_for(pool.answer(requests, timeout_s=0.5), 30)
+        await asyncio.wait_for(pool.answer(requests, timeout_s=0.5), 60)
     # one deadline, not two: the three answers before are no progress of this call
     assert await pool.engines[0].actor.progress() == 0
 
 
-async def test_judging_waits_for_sampling_that_advances() -> None:
-    """The answer comes after 0.05 s x 20 samples, its deadline is 0.4 s."""
-    pool = patient_pool(delay_s=0.05)
+async def test_judging_waits_for_sampling_that_advances(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer comes after 20 samples, which are progress of its call."""
+    looks: list[Callable[[], Awaitable[int]]] = []
+
+    async def without_deadline(
+        call: Awaitable[object], *, timeout_s: float, progress: Callable[[], Awaitable[int]]
+    ) -> object:
+        del timeout_s
+        looks.append(progress)
+        return await call
+
+    monkeypatch.setitem(globals(), "with_progress", without_deadline)
+    pool = patient_pool(delay_s=0.02)
     actor = pool.engines[0].actor
 
     async def sample() -> None:
@@ -249,7 +260,6 @@ async def test_judging_waits_for_sampling_that_advances() -> None:
 
     sampled = asyncio.Event()
     sampling = asyncio.create_task(sample())
-    await asyncio.sleep(0.02)
     engine = pool.engines[0].object  # type: ignore[attr-defined]
     whole = engine.answer
 
@@ -259,7 +269,15 @@ async def test_judging_waits_for_sampling_that_advances() -> None:
 
     engine.answer = behind
     requests = [GenerateRequest((1,), Sampling(max_tokens=1))]
-    assert len(await asyncio.wait_for(pool.answer(requests, timeout_s=0.4), 30)) == 1
+    answering = asyncio.create_task(pool.answer(requests, timeout_s=60.0))
+    count = 0
+    async with asyncio.timeout(60):
+        for _ in range(4):
+            while not looks or await looks[0]() <= count:
+                await asyncio.sleep(0.001)
+            count = await looks[0]()
+        assert not answering.done()
+        assert len(await answering) == 1
     await sampling
 
 

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone]
 def metrics(
     tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path, tiny_reward_llama: Path
 ) -> list[dict[str, Any]]:
-    """Three steps; the judge lives in a pool, the scalar model shares the policy's devices. Two
+    """Six steps; the judge lives in a pool, the scalar model shares the policy's devices. Two
     responses are generated at a time."""
     pool = {
         "trainer.resource_pools.judges.n_gpus_per_node": 1,
@@ -33,7 +33,7 @@ def metrics(
         scalar=tiny_reward_llama,
         overrides={**rewards, **pool},
     ).prepare()
-    code, printed = finish(job.start("run", trainer__total_training_steps=3))
+    code, printed = finish(job.start("run", trainer__total_training_steps=6))
     assert code == 0, printed
     assert "judges" in printed
     lines = (job.folder / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
@@ -41,10 +41,12 @@ def metrics(
 
 
 def test_the_pools_judge_scores_while_others_are_generated(metrics: list[dict[str, Any]]) -> None:
-    warm = metrics[-1]  # the first step loads the engine
-    assert warm["perf/streamed/judge"] > 0.3
-    assert "perf/streamed/quality" not in warm
-    assert warm["score/judge/missing"] == 0
+    warm = metrics[1:]  # the first step loads the engine
+    # Of one step alone it could be late, on a machine that stops its process for a moment.
+    assert max(step["perf/streamed/judge"] for step in warm) > 0.3
+    for step in warm:
+        assert "perf/streamed/quality" not in step
+        assert step["score/judge/missing"] == 0
 
 
 def test_it_is_loaded_once_and_never_put_away(metrics: list[dict[str, Any]]) -> None:

@@ -16,12 +16,22 @@ Sample = Callable[[int], Awaitable[int]]
 
 
 async def versions_used(
-    *, ahead: int, steps: int, sampling_s: float = 0.0, training_s: float = 0.0
+    *,
+    ahead: int,
+    steps: int,
+    sampling_s: float = 0.0,
+    training_s: float = 0.0,
+    until_the_next_began: bool = False,
 ) -> list[tuple[int, int]]:
-    """(step, version of the engines when it was sampled) as training would see them."""
+    """(step, version of the engines when it was sampled) as training would see them.
+
+    `until_the_next_began`: a step trains until the next one is being sampled.
+    """
     published, used = Published(0), []
+    began = [asyncio.Event() for _ in range(steps)]
 
     async def sample(step: int) -> tuple[int, int]:
+        began[step].set()
         version = published.version
         await asyncio.sleep(sampling_s)
         return step, version
@@ -30,6 +40,8 @@ async def versions_used(
         async for step, version in ready:
             used.append((step, version))
             await asyncio.sleep(training_s)
+            if until_the_next_began:
+                await asyncio.wait_for(began[min(step + 1, steps - 1)].wait(), 60)
             published.set(step + 1)
     return used
 
@@ -41,7 +53,7 @@ def test_on_policy_batches_are_sampled_from_the_newest_weights() -> None:
 def test_one_step_off_samples_from_the_weights_of_the_step_before() -> None:
     """Training is slow, so every batch is sampled as early as it may be: version s - 1 for step
     s."""
-    assert asyncio.run(versions_used(ahead=1, steps=4, training_s=0.01)) == [
+    assert asyncio.run(versions_used(ahead=1, steps=4, until_the_next_began=True)) == [
         (0, 0),
         (1, 0),
         (2, 1),
@@ -76,7 +88,7 @@ def test_the_next_batch_is_sampled_while_this_one_trains() -> None:
             async for step in ready:
                 if step == 0:
                     await asyncio.wait_for(
-                        second.wait(), 5
+                        second.wait(), 60
                     )  # would time out if sampling waited for the end of training
                 log.append(f"trained {step}")
                 published.set(step + 1)
@@ -110,9 +122,12 @@ def test_an_error_of_sampling_is_raised_where_the_batch_is_asked_for(ahead: int)
 def test_leaving_early_cancels_what_is_being_sampled() -> None:
     async def leaves() -> bool:
         cancelled = False
+        second = asyncio.Event()
 
         async def sample(step: int) -> int:
             nonlocal cancelled
+            if step:
+                second.set()
             try:
                 await asyncio.sleep(60 if step else 0)
             except asyncio.CancelledError:
@@ -122,7 +137,7 @@ def test_leaving_early_cancels_what_is_being_sampled() -> None:
 
         async with aclosing(batches(sample, range(5), ahead=1, published=Published(0))) as ready:
             async for _ in ready:
-                await asyncio.sleep(0.01)
+                await asyncio.wait_for(second.wait(), 60)
                 break
         return cancelled
 
@@ -134,14 +149,17 @@ def test_an_error_that_nobody_asks_for_any_more_is_silent() -> None:
 
     async def leaves() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+        second = asyncio.Event()
 
         async def sample(step: int) -> int:
             if step:
+                second.set()
                 raise ValueError("no responses")
             return step
 
         async with aclosing(batches(sample, range(5), ahead=1, published=Published(0))) as ready:
             async for _ in ready:
+                await asyncio.wait_for(second.wait(), 60)
                 await asyncio.sleep(0.01)
                 break
         gc.collect()

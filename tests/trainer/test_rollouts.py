@@ -215,7 +215,7 @@ async def test_an_engine_that_ends_early_without_an_error_is_named_as_such() -> 
 
     pool = Pool([Empty(rollout_engine().object, "rollout-0")])
     with pytest.raises(InfrastructureError, match="gave 0 of 15 samples"):
-        await asyncio.wait_for(drawn(pool), 5)
+        await asyncio.wait_for(drawn(pool), 60)
 
 
 async def test_without_a_lost_engine_nothing_is_started() -> None:

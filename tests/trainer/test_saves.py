@@ -34,7 +34,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     original = checkpoint._write_manifest  # pyright: ignore[reportPrivateUsage]
 
     def waits(folder: Path, facts: dict[str, object]) -> None:
-        assert may_write.wait(20)
+        assert may_write.wait(60)
         original(folder, facts)
 
     monkeypatch.setattr(checkpoint, "_write_manifest", waits)
@@ -97,8 +97,9 @@ async def test_a_fault_in_the_background_is_raised_once_and_the_older_one_stays(
 
     monkeypatch.setattr(checkpoint, "_write_manifest", full)
     await kept.save(2, write)
-    while kept.written_step == 2:
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(60):
+        while kept.written_step == 2:
+            await asyncio.sleep(0.01)
     with pytest.raises(
         CheckpointError, match=r"step 2 could not be written.*step_000001, untouched"
     ):
@@ -192,7 +193,7 @@ def test_steps_run_while_a_checkpoint_is_completed(
     at_step: list[tuple[object, int]] = []
 
     def until_the_next_step(folder: Path, facts: dict[str, object]) -> None:
-        for _ in range(1000):
+        for _ in range(6000):
             if run.step > int(str(facts["step"])) or run.step == run.total_steps:
                 break
             threading.Event().wait(0.01)

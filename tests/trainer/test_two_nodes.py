@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ray.cluster_utils import Cluster
 
+from tests.cluster_of_two import cluster_of_two
 from tests.trainer.job import Job
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
@@ -28,12 +28,8 @@ TWO_NODES = {
 @pytest.fixture(scope="module")
 def two_nodes() -> Iterator[str]:
     """Address of a cluster with two CPU slots on each of its two nodes."""
-    options = {"num_cpus": 2, "object_store_memory": 200 * 2**20}
-    cluster = Cluster(initialize_head=True, head_node_args={**options, "include_dashboard": False})
-    cluster.add_node(**options)
-    cluster.wait_for_nodes()
-    yield cluster.address
-    cluster.shutdown()
+    with cluster_of_two(num_cpus=2, object_store_memory=200 * 2**20) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 
 from rmrl import main_export
 from rmrl.trainer.checkpoint import verify
-from tests.trainer.job import Job
-from tests.trainer.test_main_job import greedy_is_that_of_the_export, shared_memory
+from tests.trainer.job import Job, left_in_shared_memory, shared_memory
+from tests.trainer.test_main_job import greedy_is_that_of_the_export
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
@@ -98,7 +98,7 @@ def test_a_way_trains_publishes_and_leaves_checkpoints_that_load(job: Job, way: 
     }
     code, printed = job.run(way, trainer__total_training_steps=STEPS, **settings)
     assert code == 0, printed[-3000:]
-    assert {name for name in shared_memory() - before if name.startswith("rmrl")} == set()
+    assert left_in_shared_memory(before, of="rmrl") == set()
     lines = job.lines(way)
     assert [line["step"] for line in lines] == [1, 2, 3]
     for line in lines:

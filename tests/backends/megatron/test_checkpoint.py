@@ -166,7 +166,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def saved(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All runs' checkpoints."""
     for count, runs in ((1, FIRST), (2, TWO), (4, FOUR), (1, LAST)):
-        run_group(lives, count, tmp_path_factory.mktemp("group"), str(models), runs, deadline_s=500)
+        run_group(lives, count, tmp_path_factory.mktemp("group"), str(models), runs)
     return models
 
 
@@ -356,7 +356,7 @@ def refused(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[
     torn(saved, "cut", cut)
     torn(saved, "no-state", lambda folder: (folder / "state.json").unlink())
     torn(saved, "trapped", lambda folder: trap(folder / "tensors", saved / "trap-sprung"))
-    run_group(refusals, 2, tmp_path_factory.mktemp("group"), str(saved), deadline_s=200)
+    run_group(refusals, 2, tmp_path_factory.mktemp("group"), str(saved))
     return [json.loads((saved / f"refusals.{rank}.json").read_text()) for rank in range(2)]
 
 

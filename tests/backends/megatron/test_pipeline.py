@@ -123,7 +123,6 @@ def results(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
             processes,
             tmp_path_factory.mktemp(f"of{processes}"),
             str(folder),
-            deadline_s=300,
         )
     return found
 

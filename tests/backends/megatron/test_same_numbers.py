@@ -207,9 +207,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def results(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     found: dict[str, Result] = {}
     for world in sorted({world for world, _ in LAYOUTS.values()}):
-        found |= run_group(
-            all_steps, world, tmp_path_factory.mktemp(f"of{world}"), str(folder), deadline_s=400
-        )
+        found |= run_group(all_steps, world, tmp_path_factory.mktemp(f"of{world}"), str(folder))
     return found
 
 

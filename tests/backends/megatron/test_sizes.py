@@ -146,7 +146,7 @@ def _megatron_groups() -> list[dict[str, list[list[int]]]]:
         f"print(json.dumps([groups(*layout) for layout in {LAYOUTS}]))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
     )
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -177,7 +177,7 @@ def test_dense_models_are_hugging_faces(
     tmp_path: Path, world_size: int, sizes: dict[str, Any]
 ) -> None:
     folders = write_all(tmp_path, DENSE)
-    found = run_group(compare_all, world_size, tmp_path, folders, sizes, "actor", deadline_s=240)
+    found = run_group(compare_all, world_size, tmp_path, folders, sizes, "actor")
     for name, result in found.items():
         assert 0 <= result["distance"] <= 1e-5, (name, result["distance"])  # of logits up to 4
         assert result["different"] == 0, name
@@ -199,7 +199,7 @@ def test_models_with_experts_are_hugging_faces(
     tmp_path: Path, world_size: int, sizes: dict[str, Any]
 ) -> None:
     folders = write_all(tmp_path, EXPERTS)
-    found = run_group(compare_all, world_size, tmp_path, folders, sizes, "actor", deadline_s=240)
+    found = run_group(compare_all, world_size, tmp_path, folders, sizes, "actor")
     for name, result in found.items():
         assert result["distance"] is None or 0 <= result["distance"] <= 1e-5, (
             name,
@@ -237,7 +237,7 @@ def test_a_critic_starts_from_either_kind_of_checkpoint(
         },
         tmp_path / "lm/outputs.bin",
     )
-    found = run_group(compare_all, world_size, tmp_path, folders, sizes, "critic", deadline_s=240)
+    found = run_group(compare_all, world_size, tmp_path, folders, sizes, "critic")
     for name, result in found.items():
         assert 0 <= result["distance"] <= 1e-5, name
         assert result["different"] == 0, name
@@ -257,9 +257,9 @@ def test_a_real_model_is_hugging_faces(
     for file in REAL.iterdir():
         (tmp_path / file.name).symlink_to(file)
     with_outputs(tmp_path, AutoModelForCausalLM, tokens=48)
-    found = run_group(
-        compare_all, world_size, tmp_path, {"real": str(tmp_path)}, sizes, "ref", deadline_s=400
-    )["real"]
+    found = run_group(compare_all, world_size, tmp_path, {"real": str(tmp_path)}, sizes, "ref")[
+        "real"
+    ]
     # Of logits up to 34; Hugging Face's own float32 logits of these tokens are 2e-3 from those of
     # float64.
     assert 0 <= found["distance"] <= 5e-3
