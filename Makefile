@@ -7,10 +7,10 @@ BIN := .venv/bin
 OFFLINE := HF_HUB_OFFLINE=1 OMP_WAIT_POLICY=passive TOKENIZERS_PARALLELISM=false
 
 .DEFAULT_GOAL := help
-.PHONY: help setup models data check fix test test-all demo docs bench clean
+.PHONY: help setup models data check fix test test-all test-nightly demo docs bench clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## build .venv (idempotent; 2 to 5 minutes the first time)
 	@scripts/setup_env.sh
@@ -33,11 +33,14 @@ fix: setup ## repair what ruff can repair
 	$(BIN)/ruff format .
 
 test: setup ## the fast tests, in a process per core
-	$(OFFLINE) $(BIN)/python -m pytest -m "not slow" --numprocesses auto --maxprocesses 8 --dist loadfile
+	$(OFFLINE) $(BIN)/python -m pytest -m "not slow and not nightly" --numprocesses auto --maxprocesses 8 --dist loadfile
 
 test-all: models test ## all tests; real engines, Ray and small real models included
-	$(OFFLINE) $(BIN)/python -m pytest -m "slow and not alone" --numprocesses auto --maxprocesses 2 --dist loadfile
-	$(OFFLINE) $(BIN)/python -m pytest -m "slow and alone"
+	$(OFFLINE) $(BIN)/python -m pytest -m "slow and not alone and not nightly" --numprocesses auto --maxprocesses 2 --dist loadfile
+	$(OFFLINE) $(BIN)/python -m pytest -m "slow and alone and not nightly"
+
+test-nightly: models ## the long forms, about 25 minutes: before a release
+	$(OFFLINE) $(BIN)/python -m pytest -m nightly
 
 demo: models data ## see rmrl work, from nothing, on this computer
 	@$(OFFLINE) bash examples/demo/run.sh

@@ -343,7 +343,7 @@ def main() -> int:
     os.environ["OMP_NUM_THREADS"] = "1"
     os.chdir(ROOT)
     plugin = Mutation(counts, seed=arguments.seed, out=arguments.out)
-    options = ["-q", "-m", "not slow", "-p", "no:cacheprovider", "-o", "timeout=0"]
+    options = ["-q", "-m", "not slow and not nightly", "-p", "no:cacheprovider", "-o", "timeout=0"]
     status = pytest.main([*options, *arguments.tests], plugins=[plugin])
     if arguments.out.is_file():
         report(arguments.out)
