@@ -1,17 +1,44 @@
 """Measure how dense and how plain the code is: `python scripts/style_figures.py [FOLDER ...] [--worst]`.
 
-Figures are per thousand lines or a share, so that folders of different sizes compare.
-`tests/test_style.py` holds them for the package. `--worst` lists the files that stand out.
+Figures are per thousand lines or a share, so that folders of different sizes compare. `--worst`
+lists the files that stand out.
+
+Each file of the package and of the tests has an allowance of each kind of place: what `LIMITS`
+give for its size, and `FREE` more. Files that had more when the counts were last recorded are in
+tests/style_counts.json, and may not have more than that. `tests/test_style.py` holds both, and
+`--record` writes the counts of today where they are lower, and the new names of moved files.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import json
+import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+HELD = ("rmrl", "tests")
+"""Folders whose files keep to their allowance."""
+RECORDED = ROOT / "tests" / "style_counts.json"
+
+FREE = 2
+"""Places of each kind that any file may have, however short it is."""
+LONG_LINE = 100
+LIMITS = {
+    "conditional expressions": ("lines", 0.0095),
+    "comprehensions": ("lines", 0.0145),
+    "nested comprehensions": ("lines", 0.0002),
+    "tuple assignments": ("lines", 0.0003),
+    "long lines": ("lines", 0.05),
+    "helpers called once": ("functions", 0.132),
+    "odd names": ("names", 0.005),
+    "docstring openers": ("docstrings", 0.005),
+}
+"""Kind of place: what it is counted against, and the share that is plain enough."""
 
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -66,6 +93,11 @@ class Figures:
                 return length
         return 0
 
+    def allowance(self, kind: str) -> int:
+        """Places of `kind` that a file of this size may have."""
+        counted_against, share = LIMITS[kind]
+        return int(FREE + share * getattr(self, counted_against))
+
 
 def measure(folders: list[Path]) -> Figures:
     """Measure every Python file under `folders`."""
@@ -82,12 +114,16 @@ def _measure_file(path: Path, figures: Figures) -> None:
     tree = ast.parse(text)
     figures.lines += len(lines)
     figures.file_lines[str(path)] = len(lines)
-    figures.line_lengths.update(len(line) for line in lines)
-    for node in ast.walk(tree):
+    for number, line in enumerate(lines, start=1):
+        figures.line_lengths[len(line)] += 1
+        if len(line) > LONG_LINE:
+            figures.places["long lines"].append(f"{path}:{number}")
+    nodes = list(ast.walk(tree))
+    for node in nodes:
         place = f"{path}:{getattr(node, 'lineno', 1)}"
         _measure_node(node, place, figures)
-    _measure_helpers(tree, path, figures)
-    for line, docstring in _docstrings(tree):
+    _measure_helpers(nodes, path, figures)
+    for line, docstring in _docstrings(nodes):
         figures.docstrings += 1
         if docstring.lstrip().startswith(ODD_OPENERS):
             figures.places["docstring openers"].append(f"{path}:{line}")
@@ -121,15 +157,15 @@ def _bound_name(node: ast.AST) -> str | None:
     return None
 
 
-def _measure_helpers(tree: ast.Module, path: Path, figures: Figures) -> None:
+def _measure_helpers(nodes: list[ast.AST], path: Path, figures: Figures) -> None:
     """A private function that its file names once besides its definition."""
     uses: Counter[str] = Counter()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Name):
             uses[node.id] += 1
         elif isinstance(node, ast.Attribute):
             uses[node.attr] += 1
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, FUNCTIONS):
             private = node.name.startswith("_") and not node.name.startswith("__")
             if private and uses[node.name] == 1:
@@ -137,9 +173,9 @@ def _measure_helpers(tree: ast.Module, path: Path, figures: Figures) -> None:
                 figures.places["helpers called once"].append(place)
 
 
-def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def _docstrings(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
     """Docstrings of modules, classes and functions, and the strings below attributes."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, FUNCTIONS):
             statements = node.body[:1]
         elif isinstance(node, ast.Module | ast.ClassDef):
@@ -153,12 +189,80 @@ def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
                     yield statement.lineno, value
 
 
+Counts = dict[str, dict[str, int]]
+"""Kind of place -> file -> places, of the files that have more than their allowance."""
+
+
+def over_allowance(root: Path, recorded: Counts) -> tuple[list[str], Counts]:
+    """Compare each file under `HELD` with its allowance and with what was recorded of it.
+
+    Returns one sentence per kind and file that has more than either, and the counts to record.
+    """
+    problems: list[str] = []
+    counts: Counts = {kind: {} for kind in LIMITS}
+    for folder in HELD:
+        for path in sorted((root / folder).rglob("*.py")):
+            name = path.relative_to(root).as_posix()
+            figures = Figures()
+            _measure_file(path, figures)
+            for kind in LIMITS:
+                places = figures.places[kind]
+                before = _recorded_count(recorded[kind], name, root)
+                most = max(figures.allowance(kind), before)
+                if len(places) > most:
+                    newest = _newest_first(root, name, places)[: len(places) - most]
+                    problems.append(
+                        f"{name}: {len(places)} {kind}, at most {most}; last added: "
+                        + ", ".join(place.removeprefix(f"{root}/") for place in newest)
+                    )
+                if len(places) > figures.allowance(kind):
+                    counts[kind][name] = min(len(places), most)
+    return problems, counts
+
+
+def _recorded_count(by_file: dict[str, int], name: str, root: Path) -> int:
+    """Count of a file, or of the one file of this name that is no longer where it was."""
+    if name in by_file:
+        return by_file[name]
+    moved = []
+    for before in by_file:
+        if Path(before).name == Path(name).name and not (root / before).exists():
+            moved.append(by_file[before])
+    return moved[0] if len(moved) == 1 else 0
+
+
+def _newest_first(root: Path, name: str, places: list[str]) -> list[str]:
+    """Sort places of a file by when their lines were last changed; without git, from the end."""
+    command = ["git", "blame", "--line-porcelain", name]
+    blame = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    times = [0]
+    for line in blame.stdout.splitlines():
+        if line.startswith("author-time "):
+            times.append(int(line.split()[1]))
+
+    def age(place: str) -> tuple[int, int]:
+        number = int(place.removeprefix(f"{root}/{name}:").split()[0])
+        return (times[number] if number < len(times) else 0, number)
+
+    return sorted(places, key=age, reverse=True)
+
+
+def record() -> None:
+    """Write the counts of today to `RECORDED`; a count never rises."""
+    _, counts = over_allowance(ROOT, json.loads(RECORDED.read_text(encoding="utf-8")))
+    RECORDED.write_text(json.dumps(counts, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     """Print the figures of the folders on the command line."""
     parser = argparse.ArgumentParser(description="Measure how dense and how plain code is.")
     parser.add_argument("folders", nargs="*", type=Path, default=[Path("rmrl")])
     parser.add_argument("--worst", action="store_true", help="list the files that stand out")
+    parser.add_argument("--record", action="store_true", help="write tests/style_counts.json")
     arguments = parser.parse_args()
+    if arguments.record:
+        record()
+        return
     figures = measure(arguments.folders)
     print(
         f"{len(figures.file_lines)} files, {figures.lines} lines, {figures.functions} functions;"
