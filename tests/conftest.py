@@ -3,8 +3,9 @@ per run."""
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # Before torch, transformers or an engine is imported, and inherited by every process a test starts.
@@ -34,6 +35,17 @@ hypothesis.settings.load_profile("repeatable")
 
 # As in a command, so that `caplog` holds what a user would read.
 logging.getLogger("rmrl").setLevel(logging.INFO)
+
+
+def pytest_asyncio_loop_factories(
+    item: pytest.Item,
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Give a test marked `virtual_time` the loop whose clock jumps."""
+    if item.get_closest_marker("virtual_time") is None:
+        return {"real": asyncio.new_event_loop}
+    from tests.virtual_time import VirtualLoop
+
+    return {"virtual": VirtualLoop}
 
 
 @pytest.fixture

@@ -1,0 +1,73 @@
+"""An event loop whose clock jumps: where nothing is ready, time goes on to the next timer at once.
+
+    @pytest.mark.virtual_time
+    async def test_the_second_try_comes_after_ten_seconds() -> None:
+        loop = asyncio.get_running_loop()       # `loop.time` is the clock to pass in
+        await asyncio.sleep(10)
+        assert loop.time() == 10.0              # and no second has passed
+
+The loop starts at 0. While calls of `asyncio.to_thread` and `run_in_executor` are under way, time
+stands still. A socket or a process is refused: their time is not the loop's. Code that never sleeps,
+such as an answer that comes with no await, takes no time: time goes on only where something waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any
+
+from tests.patience import PATIENCE_S
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """See above. `started`: calls of executors that have not ended."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.started = 0
+        super().__init__(_Jumping(self))
+
+    def time(self) -> float:
+        return self.now
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        future = super().run_in_executor(executor, func, *args)
+        self.started += 1
+        future.add_done_callback(self._ended)
+        return future
+
+    async def shutdown_default_executor(self, *limits: Any) -> None:
+        self.started += 1
+        try:
+            await super().shutdown_default_executor(*limits)
+        finally:
+            self.started -= 1
+
+    def _ended(self, _: asyncio.Future[Any]) -> None:
+        self.started -= 1
+
+
+class _Jumping(selectors.DefaultSelector):
+    """Waits for no timer: it moves the loop's clock instead."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if len(self.get_map()) > 1:  # the first is the loop's own
+            raise RuntimeError("a test on virtual time waits for a socket or a process")
+        if timeout is not None and (timeout <= 0 or not self._loop.started):
+            ready = super().select(0)
+            if not ready:
+                self._loop.now += max(timeout, 0.0)
+            return ready
+        ready = super().select(PATIENCE_S)
+        if not ready and not self._loop.started:
+            raise RuntimeError("every task waits, and nothing is left that could wake one")
+        return ready
