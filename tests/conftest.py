@@ -21,6 +21,10 @@ import logging
 import hypothesis
 import pytest
 
+from tests.shell import begin_session
+
+begin_session()
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 # Property tests draw the same examples on every machine, and a machine under load fails none of

@@ -72,9 +72,6 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=lambda: signal.signal(
-                signal.SIGINT, signal.SIG_DFL
-            ),  # ignored by all that a background job starts
         )
 
     def _keys(self, out: str) -> list[str]:

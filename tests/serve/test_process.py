@@ -77,12 +77,6 @@ class Server:
         return httpx.post(f"{self.address}/v1/score", json={"rows": rows, **body}, timeout=LIMIT_S)
 
 
-def heed_ctrl_c() -> None:
-    """A shell that starts the tests in the background makes all they start ignore SIGINT, and a
-    server respects that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @contextmanager
 def server(folder: Path, *keys: str) -> Iterator[Server]:
     log = folder / "server.log"
@@ -93,7 +87,6 @@ def server(folder: Path, *keys: str) -> Iterator[Server]:
             env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONFAULTHANDLER": "1"},
             stdout=out,
             stderr=out,
-            preexec_fn=heed_ctrl_c,
         )
     try:
         yield Server(process, log)

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from rmrl.data.write import write_rows
+from tests.shell import files_of_others
 
 RULE = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
@@ -36,6 +37,7 @@ def rm_postprocess(results):
 LIMIT_S = 600.0
 """Far more than anything here takes on a slow machine: a test that waits so long has failed."""
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
+SHARED_MEMORY = Path("/dev/shm")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -162,8 +164,9 @@ def descendants(pid: int) -> list[psutil.Process]:
         return []
 
 
-def still_running(processes: list[psutil.Process], *, within_s: float = 60.0) -> list[str]:
-    """Those that have not ended after a while, as text."""
+def still_running(processes: Sequence[psutil.Process], *, within_s: float = 60.0) -> list[str]:
+    """Those that have not ended after a while, as text. One that has ended and that nobody has
+    reaped has ended."""
     end = time.monotonic() + within_s
     while True:
         alive: list[str] = []
@@ -177,14 +180,17 @@ def still_running(processes: list[psutil.Process], *, within_s: float = 60.0) ->
 
 
 def shared_memory() -> set[str]:
-    return {p.name for p in Path("/dev/shm").iterdir()}
+    return {path.name for path in SHARED_MEMORY.iterdir()}
 
 
-def left_in_shared_memory(before: set[str], *, of: str = "") -> set[str]:
-    """Names that begin with `of`, were not there before, and are still there after a while."""
-    end = time.monotonic() + 60.0
+def left_in_shared_memory(before: set[str], *, of: str = "", within_s: float = 60.0) -> set[str]:
+    """Names with `of` in them that were not there before and are still there after a while, without
+    those that belong to programs beside this test session."""
+    end = time.monotonic() + within_s
     while True:
-        left = {name for name in shared_memory() - before if name.startswith(of)}
+        left = {name for name in shared_memory() - before if of in name}
+        if left:
+            left -= files_of_others(SHARED_MEMORY)
         if not left or time.monotonic() > end:
             return left
         time.sleep(0.05)
