@@ -27,6 +27,9 @@ begin_session()
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
+# Tests that two files import: their assertions explain themselves like those of a test file.
+pytest.register_assert_rewrite("tests.contracts.rollout_engines")
+
 # Property tests draw the same examples on every machine, and a machine under load fails none of
 # them.
 hypothesis.settings.register_profile(

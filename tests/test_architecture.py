@@ -332,3 +332,20 @@ def test_light_modules_import_nothing_heavy() -> None:
         check=True,
     )
     assert done.stdout.strip() == "[]", f"{', '.join(LIGHT_MODULES)} import {done.stdout.strip()}"
+
+
+def test_slow_tests_stand_in_a_folder_of_their_own() -> None:
+    """tests/slow/conftest.py marks what stands there, so that a fast run imports none of it."""
+    tests = ROOT / "tests"
+    marked = [
+        str(path.relative_to(ROOT))
+        for path in tests.rglob("*.py")
+        if path != tests / "slow" / "conftest.py" and "mark." + "slow" in path.read_text()
+    ]
+    assert marked == []
+    alone = [
+        str(path.relative_to(ROOT))
+        for path in tests.rglob("*.py")
+        if not path.is_relative_to(tests / "slow") and "mark." + "alone" in path.read_text()
+    ]
+    assert alone == []

@@ -89,60 +89,6 @@ def test_the_checks_named_here_are_there() -> None:
     assert {*ON_CPU, *SKIPPED} <= set(CHECKS)
 
 
-@pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.timeout(1200)
-def test_on_cpu(tmp_path: Path) -> None:
-    out = tmp_path / "found.json"
-    code = main(
-        [
-            "--device",
-            "cpu",
-            "--size",
-            "tiny",
-            "--dtype",
-            "float32",
-            "--out",
-            str(out),
-            "--only",
-            *ON_CPU,
-            *SKIPPED,
-        ]
-    )
-    found = json.loads(out.read_text(encoding="utf-8"))["checks"]
-    told = {check: (verdict["status"], verdict["reason"]) for check, verdict in found.items()}
-    assert told == dict.fromkeys(ON_CPU, ("PASS", "")) | dict.fromkeys(
-        SKIPPED, ("SKIP", "of CUDA alone")
-    )
-    assert code == 0
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-def test_a_check_that_fails_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The model has no weights: every check that needs them fails, in a process of its own."""
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text(
-        '{"vocab_size": 50, "model_type": "llama"}', encoding="utf-8"
-    )
-    assert (
-        main(
-            [
-                "--device",
-                "cpu",
-                "--size",
-                "tiny",
-                "--model",
-                str(tmp_path / "model"),
-                "--only",
-                "offload",
-            ]
-        )
-        == 1
-    )
-    assert capsys.readouterr().out.startswith("FAIL offload")
-
-
 def test_what_has_passed_is_not_repeated_and_time_is_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-
-import pytest
 
 from benchmarks import score_rows, score_rows_peers
 
@@ -27,15 +24,3 @@ def test_the_rows_are_the_same_ones_and_every_side_can_score_them(tmp_path: Path
 
 def test_ratios_by_hand() -> None:
     assert score_rows.ratio([9.0, 8.0, 30.0], [10.0, 10.0, 10.0]) == 0.9
-
-
-@pytest.mark.slow
-def test_a_small_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = tmp_path / "result.json"
-    monkeypatch.setattr(
-        sys, "argv", ["score_rows", "--only", "memory", "--rows", "300", "--out", str(out)]
-    )
-    score_rows.main()
-    measured = json.loads(out.read_text())["memory"]["300"]
-    assert measured["seconds"] > 0
-    assert measured["driver_peak_mib"] > 20

@@ -1,4 +1,4 @@
-"""Small drivers that tests/cluster/test_cluster_ends.py runs in processes of their own: `python -m
+"""Small drivers that tests/slow/cluster/test_cluster_ends.py runs in processes of their own: `python -m
 tests.cluster.cluster_jobs <name>`."""
 
 from __future__ import annotations

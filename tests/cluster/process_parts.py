@@ -1,4 +1,4 @@
-"""Plain classes that tests/cluster/test_processes.py runs in processes of their own."""
+"""Plain classes that tests/slow/cluster/test_processes.py runs in processes of their own."""
 
 from __future__ import annotations
 

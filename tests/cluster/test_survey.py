@@ -114,18 +114,3 @@ def test_the_cluster_that_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     assert joined_address({}) == "10.0.0.1:6379"
     assert joined_address({"address": "local"}) is None
-
-
-@pytest.mark.slow
-def test_a_task_of_ray_reports_a_machine_whose_gpus_are_not_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    if Machine(gpus=survey._this_machine().gpus).gpus:
-        pytest.skip("there is a GPU")
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    ray.init(address="local", num_cpus=1, num_gpus=2, include_dashboard=False, log_to_driver=False)
-    try:
-        with pytest.raises(ConfigError, match=r"the Ray cluster at auto .*no NVIDIA driver"):
-            find_devices("cuda", {"address": "auto"})
-    finally:
-        ray.shutdown()

@@ -3,7 +3,6 @@ problem, and mean what they say."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from rmrl.data.write import write_rows
 from rmrl.trainer.check_strategy import strategy_problems
 from rmrl.trainer.rules_by_source import choose_rules
 from tests.config.reference_lines import PPO_GSM8K, SEVERAL_NODES, TWO_JUDGES, changed, typed
-from tests.trainer.job import run_typed
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -125,31 +123,3 @@ def test_ppo_with_a_critic(gsm8k: Path):
     assert (config.critic.ppo_micro_batch_size_per_gpu, config.critic.enable) == (4, None)
     assert config.reward.models == ["gsm8k"]
     assert config.trainer.logger == ["console"]
-
-
-@pytest.mark.slow
-def test_ppo_with_a_critic_runs_on_a_cpu(gsm8k: Path, tiny_llama: Path, tmp_path: Path):
-    """Paths and counts are others, nothing else: two steps of four prompts, with validation and a
-    checkpoint after the second."""
-    words = changed(
-        typed(
-            PPO_GSM8K, TRAIN=gsm8k / "train.parquet", TEST=gsm8k / "test.parquet", POLICY=tiny_llama
-        ),
-        data__train_batch_size=4,
-        data__max_prompt_length=64,
-        data__max_response_length=16,
-        actor_rollout_ref__actor__ppo_mini_batch_size=2,
-        trainer__save_freq=2,
-        trainer__test_freq=2,
-        trainer__total_epochs=1,
-    )
-    out, printed = run_typed(words, tmp_path)
-    assert "rows of openai/gsm8k are scored by the rule gsm8k" in printed
-    rows = [
-        json.loads(line)
-        for line in (out / "samples.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
-    assert [row["step"] for row in rows] == [1] * 4 + [2] * 4
-    assert {row["scores"]["gsm8k"]["status"] for row in rows} == {"ok"}
-    assert (out / "checkpoints").is_dir()
-    assert (out / "val_samples.jsonl").is_file()

@@ -16,7 +16,7 @@ from rmrl.config.verl.conversions import CONVERSIONS
 from rmrl.config.verl.setting import hydra_text, leaves
 from rmrl.errors import ConfigError
 from scripts.write_verl_keys import PAGE, page
-from tests.config.verl_lines import SCRIPTS, line_problems, measure_overrides, scripts
+from tests.config.verl_lines import SCRIPTS, measure_overrides, scripts
 
 OURS_IN_TABLE = {
     "trainer.device", "actor_rollout_ref.actor.megatron.expert_model_parallel_size", "critic.megatron.expert_model_parallel_size",
@@ -369,19 +369,3 @@ def test_of_the_overrides_of_real_scripts_97_in_100_are_accepted():
         for key, sentences in measured.refused.items()
         for sentence in sentences
     )
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not SCRIPTS.is_file(), reason="the overrides of real scripts are not at hand")
-def test_most_real_scripts_pass_whole():
-    """The others ask for tools, images, other backends, distributed checkpoints, losses of the
-    router, or have empty variables."""
-    broken = {
-        name: problems for name, words in scripts().items() if (problems := line_problems(words))
-    }
-    own = {
-        name: problems
-        for name, problems in broken.items()
-        if not all(p.startswith("reward_model.") for p in problems)
-    }
-    assert len(own) <= 105, own

@@ -34,7 +34,6 @@ from tests.engine_models import (
     write_llama_scorer,
     write_token_scorer,
 )
-from tests.engine_process import run_in_engine_process
 
 GIVEN: dict[str, Any] = {
     "dtype": "float32", "max_model_len": None, "max_num_seqs": 16, "max_num_batched_tokens": 1024, "tensor_parallel_size": 1,
@@ -162,12 +161,6 @@ def asked(
     return {way: [numbers(method, o) for o in calls[way]()] for way in ways}
 
 
-def asked_all(
-    name: str, jobs: list[tuple[str, tuple[str, str, str]]]
-) -> list[dict[str, list[list[float]]]]:
-    return [asked(name, path, case) for path, case in jobs]
-
-
 def largest_difference(found: list[list[float]], expected: list[list[float]]) -> float:
     """Over all numbers of all texts; the counts must agree."""
     return max(
@@ -192,12 +185,6 @@ def reference(model: Callable[[str], str]) -> Callable[[tuple[str, str, str]], l
         return asked(name, model(case[2]), case, ["alone"])["alone"]
 
     return cache(numbers_of)
-
-
-@pytest.fixture(scope="module")
-def vllm(model: Callable[[str], str]) -> dict[tuple[str, str, str], dict[str, list[list[float]]]]:
-    jobs = [(model(case[2]), case) for case in CASES]
-    return dict(zip(CASES, run_in_engine_process(asked_all, "vllm", jobs), strict=True))
 
 
 def test_the_texts_differ_in_length_and_share_beginnings() -> None:
@@ -242,13 +229,3 @@ def test_sentence_transformers_is_the_mean_over_the_tokens(model: Any, reference
         ]
     expected = [(mean / mean.norm()).tolist() for mean in means]
     assert largest_difference(reference(CASES[-1]), expected) < 1e-5
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_vllm_equals_transformers_however_it_is_asked(
-    case: tuple[str, str, str], vllm: Any, reference: Any
-) -> None:
-    tolerance = 1e-5 if case[0] == "embed" else 1e-4
-    differences = {way: largest_difference(vllm[case][way], reference(case)) for way in WAYS}
-    assert max(differences.values()) < tolerance, differences

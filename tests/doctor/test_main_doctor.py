@@ -90,13 +90,3 @@ def test_without_a_traceback_the_exit_code_is_named() -> None:
     assert child.last_error(["Traceback", "  File x", "KeyError: 'a'", " "], code=1) == (
         "KeyError: 'a'"
     )
-
-
-@pytest.mark.slow
-def test_everything_works_here(capsys: pytest.CaptureFixture[str]) -> None:
-    """Real torch.distributed, vLLM and Ray."""
-    assert main([]) == 0
-    out = capsys.readouterr().out
-    assert "gloo: all-reduce over 2 processes" in out
-    assert "\nok       vLLM " in out
-    assert "\nok       Ray " in out

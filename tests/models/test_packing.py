@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
-import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -92,21 +91,6 @@ def test_packed_rows_equal_padded_rows_and_so_do_their_gradients(name: str, chec
         torch.testing.assert_close(
             packed_gradients[name], gradient, atol=1e-5 * largest, rtol=0, msg=name
         )
-
-
-@pytest.mark.slow  # compiles a kernel
-@pytest.mark.skipif(
-    shutil.which("g++") is None, reason="flex attention on CPU needs a C++ compiler"
-)
-def test_flex_attention_keeps_packed_rows_apart():
-    (ids, before), (packed_ids, packed_before, restarting), targets = padded_and_packed()
-    model = tiny_model().eval()
-    responses = ResponseModel(model, temperature=0.8)
-    with torch.no_grad():
-        expected, _ = responses(ids, before, targets)
-        set_attention(model, "flex_attention")
-        got, _ = responses(packed_ids, packed_before, targets, "none", restarting)
-    torch.testing.assert_close(got, expected, atol=1e-5, rtol=0)
 
 
 def test_packing_is_for_cuda_or_an_attention_named():

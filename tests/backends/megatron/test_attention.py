@@ -20,7 +20,6 @@ from rmrl.backends.megatron.groups import join, leave
 from rmrl.backends.megatron.model import build_model
 from rmrl.backends.process_group import leave_group
 from tests.backends.megatron.tiny import VOCABULARY, make_settings, write_tiny
-from tests.backends.policies import run_group
 
 LENGTHS = [12, 20, 8]
 CHANNELS, HEADS, SHARED = 16, 4, 2
@@ -119,39 +118,6 @@ def test_a_mask_is_refused(alone: None) -> None:
         core_attention()(*heads([4]), torch.ones(4, 4, dtype=torch.bool))
 
 
-def shared_row(process: ProcessSettings) -> list[float]:
-    """One row over all processes: differences of the output and of the three gradients from the
-    whole row's."""
-    join(make_settings(Path("unread"), context_parallel_size=process.world_size), process)
-    whole = [tensor.requires_grad_() for tensor in heads([24], rows=2)]
-    weight = torch.randn(24, 2, HEADS * CHANNELS, generator=torch.Generator().manual_seed(2))
-    expected = torch.stack(
-        [by_hand(*(tensor[:, row] for tensor in whole)) for row in range(2)], dim=1
-    )
-    (expected * weight).sum().backward()
-    own = zigzag(24, size=process.world_size, rank=process.rank)
-    local = [tensor.detach()[own].requires_grad_() for tensor in whole]
-    with adapted():
-        output = core_attention()(*local, None)
-        (output * weight[own]).sum().backward()
-    differences = [
-        (output - expected[own]),
-        *(part.grad - tensor.grad[own] for part, tensor in zip(local, whole, strict=True)),
-    ]
-    return [worst(float(difference.abs().max())) for difference in differences]
-
-
-def worst(value: float) -> float:
-    largest = torch.tensor(value)
-    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
-    return largest.item()
-
-
-@pytest.mark.slow
-def test_a_row_that_three_processes_share(tmp_path: Path) -> None:
-    assert max(run_group(shared_row, 3, tmp_path)) < 1e-5
-
-
 def run_model(folder: Path, process: ProcessSettings, *, packed: bool) -> dict[str, Any]:
     """Hidden states per row (this process's positions), and of a weighted sum of all of them the
     parameters' gradients."""
@@ -218,19 +184,3 @@ def test_positions_of_packed_rows_are_those_of_the_whole_row(alone: None, tmp_pa
         run_model(folder, ProcessSettings(), packed=packed) for packed in (False, True)
     )
     assert max(differences(packed, plain)) < 2e-5
-
-
-def shared_model(process: ProcessSettings, folder: str) -> list[float]:
-    plain = torch.load(Path(folder) / "plain.pt")
-    return [
-        worst(value)
-        for packed in (False, True)
-        for value in differences(run_model(Path(folder), process, packed=packed), plain)
-    ]
-
-
-@pytest.mark.slow
-def test_positions_of_shared_rows_are_those_of_the_whole_row(alone: None, tmp_path: Path) -> None:
-    folder = write_tiny(tmp_path / "model", "qwen3")
-    torch.save(run_model(folder, ProcessSettings(), packed=False), folder / "plain.pt")
-    assert max(run_group(shared_model, 2, tmp_path, str(folder))) < 2e-5

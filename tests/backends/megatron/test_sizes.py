@@ -3,10 +3,6 @@ way."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -109,46 +105,6 @@ def test_neighbours_share_tensors_and_far_ranks_are_stages():
     ]  # fmt: skip
     assert [made.rank(made.coordinates(rank)) for rank in range(16)] == list(range(16))
     assert made.rank(Coordinates(tensor=1, context=0, data=0, pipeline=1)) == 9
-
-
-LAYOUTS = [(2, 2, 3, 2), (3, 1, 2, 2), (1, 2, 2, 3), (4, 2, 1, 1)]
-
-
-@pytest.mark.slow
-def test_the_order_of_ranks_is_that_of_megatron_core():
-    for (tp, cp, dp, pp), groups in zip(LAYOUTS, _megatron_groups(), strict=True):
-        made = sizes(tp * cp * dp * pp, tp=tp, cp=cp, pp=pp)
-        for axis, token in (
-            ("tensor", "tp"),
-            ("context", "cp"),
-            ("data", "dp"),
-            ("pipeline", "pp"),
-        ):
-            assert groups[token]
-            for group in groups[
-                token
-            ]:  # its ranks stand in the order of this axis and are alike along the others
-                places = [made.coordinates(rank) for rank in group]
-                assert [getattr(place, axis) for place in places] == list(
-                    range(getattr(made, axis))
-                )
-                assert len({replace(place, **{axis: 0}) for place in places}) == 1
-
-
-def _megatron_groups() -> list[dict[str, list[list[int]]]]:
-    """Groups of ranks as megatron-core makes them; asked in another process, because this one may
-    not want to import it as it is."""
-    code = (
-        "import json\nfrom megatron.core.parallel_state import RankGenerator\n"
-        "def groups(tp, cp, dp, pp):\n"
-        "    made = RankGenerator(tp=tp, ep=1, dp=dp, pp=pp, cp=cp, order='tp-cp-ep-dp-pp')\n"
-        "    return {axis: made.get_ranks(axis) for axis in ('tp', 'cp', 'dp', 'pp')}\n"
-        f"print(json.dumps([groups(*layout) for layout in {LAYOUTS}]))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
-    )
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.parametrize(

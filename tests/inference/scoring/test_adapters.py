@@ -19,7 +19,6 @@ from rmrl.inference.vllm.scoring import VLLMEngine
 from rmrl.models.adapter_inspect import Adapter
 from rmrl.types import Sampling
 from tests.engine_models import write_adapter, write_llama, write_llama_scorer, write_tokenizer
-from tests.engine_process import run_in_engine_process
 
 GIVEN: dict[str, Any] = {
     "dtype": "float32", "max_model_len": 512, "max_num_seqs": 16, "max_num_batched_tokens": 1024, "tensor_parallel_size": 1,
@@ -225,25 +224,6 @@ def test_an_adapter_of_another_class_of_model_is_no_silent_base(
     engine = HFEngine(spec(folder / "judge", "generate", "hf", tmp_path / "bare"))
     with pytest.raises(EngineLoadError, match="made for another class of model: 8 tensors have no"):
         engine.start()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("runner", ["generate", "pooling"])
-def test_vllm(folder: Path, runner: str) -> None:
-    check(run_in_engine_process(scenario, str(folder), "vllm", runner, timeout_s=400), runner)
-
-
-@pytest.mark.slow
-def test_vllm_on_a_real_model(smollm2: Path, tmp_path: Path) -> None:
-    (tmp_path / "judge").symlink_to(smollm2)
-    for letter, rank in (("a", 8), ("b", 16)):
-        adapter = tmp_path / f"judge-{letter}"
-        merged = tmp_path / f"judge-{letter}-merged"
-        write_adapter(adapter, tmp_path / "judge", seed=rank, rank=rank, merged=merged)
-    check(
-        run_in_engine_process(scenario, str(tmp_path), "vllm", "generate", timeout_s=600),
-        "generate",
-    )
 
 
 def test_the_fake_engine_follows_the_script_of_an_adapter() -> None:

@@ -24,7 +24,6 @@ from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.telemetry.names import score_metrics
 from rmrl.types import ScoreItem
 from tests.engine_models import write_bert_scorer, write_llama_scorer
-from tests.engine_process import run_in_engine_process
 from tests.rewards.parts import always, make_scorer, rows
 
 PROMPTS = ["What is 2 + 2?", "Name a colour.", "Hi"]
@@ -147,21 +146,6 @@ def test_a_real_cross_encoder_by_its_label(ms_marco: Path) -> None:
     )
     assert [score for score, _ in raw] == [score for score, _ in by_activation]
     assert min(score for score, _ in raw if score is not None) < 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("which", ["llama", "pairs"])
-@pytest.mark.parametrize("problem_type", ["multi_label_classification", "regression", ""])
-def test_vllm_has_the_numbers_of_transformers_pipeline(
-    which: str, problem_type: str, tmp_path: Path
-) -> None:
-    """An activation applied twice would show: sigmoid of a sigmoid is never below 0.5."""
-    path = written(tmp_path / "model", which, ("toxic", "insult", "threat"), problem_type)
-    expected = of_pipeline(path, conversations() if which == "llama" else pairs())
-    (found,) = run_in_engine_process(scored, path, "vllm", {"label": "insult"})
-    for (score, values), wanted in zip(found, expected, strict=True):
-        assert values == pytest.approx(wanted, abs=1e-4)
-        assert score == values["insult"]
 
 
 def test_a_drop_in_gets_all_labels_where_none_is_named(tmp_path: Path) -> None:

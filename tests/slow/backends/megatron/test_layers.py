@@ -1,0 +1,90 @@
+"""TransformerEngine's layers in place of megatron-core's own. The library needs a GPU: here its
+modules are fakes with its parameters' names and plain torch inside, so that loading, the layout of
+the layers, gradients and checkpoints are tested, and no kernel is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoModelForCausalLM
+
+from rmrl.backends.base import ProcessSettings
+from tests.backends.megatron.tiny import write_tiny
+from tests.backends.policies import run_group
+from tests.slow.backends.megatron.test_weights import compare, loaded, with_outputs
+
+TP2 = {"tensor_model_parallel_size": 2}
+
+
+def fake_parts() -> Any:
+    """What `fused_parts` returns where the library is used."""
+    from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
+
+    from rmrl.backends.megatron.layers import FusedParts, RMSNorm
+
+    class FakeLayerNormColumnParallelLinear(ColumnParallelLinear):
+        def __init__(self, input_size: int, output_size: int, **options: Any) -> None:
+            super().__init__(input_size, output_size, **options)
+            config = options["config"]
+            inside = RMSNorm(config, input_size, eps=config.layernorm_epsilon)
+            self.layer_norm_weight = inside.weight
+            self._norm = [inside]  # in a list: no submodule, whose name would be another one
+
+        def forward(self, input_: Any, *arguments: Any, **options: Any) -> Any:
+            return super().forward(self._norm[0](input_), *arguments, **options)
+
+        def sharded_state_dict(
+            self, prefix: str = "", sharded_offsets: Any = (), metadata: Any = None
+        ) -> Any:
+            from megatron.core.transformer.utils import make_sharded_tensors_for_checkpoint
+
+            return make_sharded_tensors_for_checkpoint(
+                self.state_dict(prefix="", keep_vars=True), prefix, {"weight": 0, "bias": 0},
+                sharded_offsets, tp_group=self.tp_group, dp_cp_group=metadata["dp_cp_group"],
+            )  # fmt: skip
+
+    return FusedParts(
+        norm=RMSNorm, norm_and_column=FakeLayerNormColumnParallelLinear, row=RowParallelLinear
+    )
+
+
+def with_fused_parts(
+    process: ProcessSettings, folders: dict[str, str], sizes: dict[str, Any]
+) -> dict[str, Any]:
+    """`compare` of test_weights for each model, and the names of its layers' parameters."""
+    from rmrl.backends.megatron import model as module
+    from rmrl.backends.megatron.checkpoint import _parameters
+
+    module.fused_parts = lambda _: fake_parts()
+    found: dict[str, Any] = {}
+    for name, folder in folders.items():
+        made = loaded(process, folder, sizes, "actor")
+        local = [each for each, _ in made.chunks[0].named_parameters()]
+        found[name] = {
+            **compare(made, folder),
+            "fused": sorted(each for each in local if "layer_norm_weight" in each),
+            "saved": sorted(each.entry.name for each in _parameters(made).values()),
+        }
+    return found
+
+
+@pytest.mark.parametrize(("world_size", "sizes"), [(1, {}), (2, TP2)], ids=["one process", "tp2"])
+def test_fused_layers_are_loaded_published_and_saved_as_the_plain_ones(
+    tmp_path: Path, world_size: int, sizes: dict[str, Any]
+) -> None:
+    folders: dict[str, str] = {}
+    for family in ("llama", "qwen2", "qwen3", "qwen3_moe"):
+        folder = write_tiny(tmp_path / family, family, tied=family == "llama")
+        folders[family] = str(with_outputs(folder, AutoModelForCausalLM))
+    found = run_group(with_fused_parts, world_size, tmp_path, folders, sizes)
+    for name, result in found.items():
+        assert 0 <= result["distance"] <= 1e-5, (name, result["distance"])
+        assert result["different"] == 0, name
+        # Every layer's norm before attention, and in dense models that before the matrices too.
+        assert len(result["fused"]) == (4 if name == "qwen3_moe" else 8), name
+        for layer in range(4):
+            assert f"decoder.layers.{layer}.input_layernorm.weight" in result["saved"]
+            assert f"decoder.layers.{layer}.pre_mlp_layernorm.weight" in result["saved"]
+        assert not any("layer_norm_weight" in each for each in result["saved"])

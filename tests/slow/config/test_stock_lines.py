@@ -1,0 +1,69 @@
+"""Stock command lines with paths, models and counts changed, nothing else: two steps of each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rmrl.data.write import write_rows
+from tests.config.reference_lines import changed
+from tests.config.test_stock_lines import line
+from tests.trainer.job import run_typed
+
+FOR_REAL = (
+    "grpo, sequences packed and kernels fused",
+    "dapo",
+    "ppo, kl in the reward",
+    "grpo, bypass",
+)
+"""These cover a reference, rounds of sampling, a critic, and the log-probabilities of the
+engine."""
+WITHOUT_VLLM = ("grpo", "remax", "pf_ppo", "rloo, corrected")
+"""Sampled by the engine that starts soonest: groups, greedy baselines, a critic, corrected samples."""
+
+
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [*((name, "vllm") for name in FOR_REAL), *((name, "hf") for name in WITHOUT_VLLM)],
+)
+def test_a_stock_line_runs_two_steps_on_a_cpu(
+    name: str, engine: str, tiny_llama: Path, tmp_path: Path
+):
+    prompts = [[{"role": "user", "content": f"{n}+1="}] for n in range(8)]
+    rows = [
+        {"prompt": prompt, "data_source": "letters", "reward_model": {"ground_truth": "1"}}
+        for prompt in prompts
+    ]
+    write_rows(tmp_path / "train.parquet", rows, overwrite=True)
+    (tmp_path / "rule.py").write_text(
+        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
+        "    share = sum(c.isalpha() for c in solution_str) / max(len(solution_str), 1)\n"
+        "    return {'score': share, 'acc': len(solution_str) % 2}\n"
+    )
+    counts = {
+        "data__train_batch_size": 4,
+        "data__max_prompt_length": 64,
+        "data__max_response_length": 16,
+        "actor_rollout_ref__actor__ppo_mini_batch_size": 2,
+        "actor_rollout_ref__rollout__name": engine,
+        "trainer__n_gpus_per_node": 1,
+        "trainer__total_epochs": 1,
+        **(
+            {"data__gen_batch_size": 8, "algorithm__filter_groups__max_num_gen_batches": 1}
+            if name == "dapo"
+            else {}
+        ),
+    }
+    words = changed(line(name, TRAIN=tmp_path / "train.parquet", POLICY=tiny_llama), **counts)
+    out, printed = run_typed(
+        [*words, f"custom_reward_function.path={tmp_path / 'rule.py'}"], tmp_path
+    )
+    steps = [
+        json.loads(text)["step"]
+        for text in (out / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    assert sorted(set(steps)) == [1, 2]
+    if "fused" in name:
+        assert "no effect here: " in printed

@@ -1,0 +1,5 @@
+"""The fixtures of tests/faults."""
+
+from tests.faults.conftest import tokenizer
+
+__all__ = ["tokenizer"]

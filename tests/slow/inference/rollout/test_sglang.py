@@ -1,0 +1,73 @@
+"""The rollout engine on SGLang against stand-ins for its server: a real HTTP server on 127.0.0.1
+each, no SGLang."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rmrl.errors import EngineLoadError, InfrastructureError
+from rmrl.inference.sglang.rollout import SGLangRollout
+from tests.inference.rollout.test_sglang import SHORT, sampled, settings
+
+FAKE_SGLANG = """
+import argparse, os, sys, threading
+from http.server import ThreadingHTTPServer
+if os.environ.get("FAKE_SGLANG_FAILS"):
+    sys.exit("ValueError: unknown architecture")
+from tests.rewards.remote.server import Server
+from tests.inference.rollout.sglang_server import Protocol
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--port", type=int)
+known, rest = parser.parse_known_args()
+
+class Placed(Server):
+    def __init__(self, answer, port):
+        ThreadingHTTPServer.__init__(self, ("127.0.0.1", port), __import__("tests.rewards.remote.server", fromlist=["_Handler"])._Handler)
+        self.answer, self.lock, self.seen = answer, threading.Lock(), []
+        self.sockets = self.under_way = self.most = 0
+
+Placed(Protocol().answer, known.port).serve_forever()
+"""
+
+
+@pytest.fixture
+def fake_sglang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package named sglang whose launch_server follows the protocol."""
+    package = tmp_path / "packages" / "sglang"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("", encoding="utf-8")
+    (package / "launch_server.py").write_text(FAKE_SGLANG, encoding="utf-8")
+    monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(package.parent), str(Path(__file__).parents[3])])
+    )
+
+
+async def test_a_server_of_our_own_starts_and_ends_with_the_engine(fake_sglang: None) -> None:
+    engine, before = SGLangRollout(settings("cpu")), set(psutil.Process().children(recursive=True))
+    await engine.start()
+    processes = [p for p in psutil.Process().children(recursive=True) if p not in before]
+    assert len(await sampled(engine, [[5]], SHORT)) == 1
+    assert await engine.resident_bytes() > 2**20
+    [server] = [p for p in processes if "sglang.launch_server" in p.cmdline()[2:3]]
+    server.kill()
+    deadline = time.monotonic() + 5
+    while not engine._server.ended() and time.monotonic() < deadline:
+        await asyncio.sleep(0.02)
+    with pytest.raises(InfrastructureError, match="has ended"):
+        await sampled(engine, [[5]], SHORT)
+    await engine.shutdown()
+    assert psutil.wait_procs(processes, timeout=5)[1] == []
+
+
+async def test_a_server_that_cannot_start_says_why(
+    fake_sglang: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_SGLANG_FAILS", "1")
+    with pytest.raises(EngineLoadError, match="ValueError: unknown architecture"):
+        await SGLangRollout(settings("cpu")).start()

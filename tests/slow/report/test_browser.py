@@ -1,0 +1,176 @@
+"""The page in headless Chromium: a reader clicks through it, filters and searches."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmrl.report.page import render
+from rmrl.report.sources import sources
+from tests.report.samples import HOSTILE, SAMPLES, sample, write_run
+
+WIDE = {"width": 1280, "height": 900}
+PHONE = {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    sync_api = pytest.importorskip(
+        "playwright.sync_api", reason="playwright drives the browser: pip install playwright"
+    )
+    program = (
+        os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    )
+    if program is None:
+        pytest.skip("no Chromium: install the package chromium, or name one in CHROMIUM")
+    with sync_api.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """one.html of a run, two.html of two runs, long.html of 3,000 responses."""
+    folder = tmp_path_factory.mktemp("pages")
+    first = write_run(folder / "first")
+    second = write_run(
+        folder / "second", [sample(1, 0, "only here", rule=1.0, judge=0.4), *SAMPLES]
+    )
+    lines = [
+        sample(1 + i // 100, i % 50, f"text {i}", rule=i / 3000, judge=0.5) for i in range(3000)
+    ]
+    long = write_run(folder / "long", lines)
+    for name, runs in {"one": [first], "two": [first, second], "long": [long]}.items():
+        (folder / f"{name}.html").write_text(render(sources(runs)), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def opened(browser: Any, pages: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A tab without errors; its network is refused, and nothing may try to use it."""
+    size, scheme = getattr(request, "param", (WIDE, "light"))
+    tab = browser.new_page(viewport=size, color_scheme=scheme)
+    tab.problems = []
+    tab.on("pageerror", lambda error: tab.problems.append(str(error)))
+    tab.on(
+        "console",
+        lambda line: tab.problems.append(line.text) if line.type in ("error", "warning") else None,
+    )
+    tab.on(
+        "request",
+        lambda each: None if each.url.startswith("file:") else tab.problems.append(each.url),
+    )
+    tab.show = lambda name: _show(tab, pages / name)
+    yield tab
+    assert tab.problems == []
+    assert tab.title() in {"first", "first and second", "long"}  # no response has changed it
+    tab.close()
+
+
+def _show(tab: Any, path: Path) -> None:
+    address, _, view = str(path).partition("#")
+    tab.goto(f"file://{address}{'#' + view if view else ''}")
+    tab.wait_for_selector("html[data-ready]", state="attached")
+
+
+def test_a_reader_finds_the_hostile_response_as_text(opened: Any) -> None:
+    opened.show("one.html")
+    opened.click("#tab-samples")
+    opened.fill("#search", "taken nine")
+    opened.wait_for_selector("#count:text-is('1 of 4')")
+    opened.click("#samples .row")
+    text = opened.inner_text(".detail .block:nth-of-type(2) pre")
+    assert text.startswith(HOSTILE[:40])
+    assert opened.query_selector("img") is None
+
+
+def test_the_reward_of_a_response_is_explained(opened: Any) -> None:
+    opened.show("one.html#sample/1")
+    cells = opened.eval_on_selector_all(".why tbody tr", "rows => rows.map(row => row.innerText)")
+    assert [row.split("\t") for row in cells] == [
+        ["rule", "0", "\u2013", "1", "0"],
+        ["judge", "0.9", "scale: 1.8", "0.5", "0.9"],
+    ]
+    assert "The products add up to 0.9, the reward." in opened.inner_text(".detail")
+    opened.click("summary:has-text('judge')")
+    assert "Rate: a long way to say eight" in opened.inner_text("details[open]")
+
+
+def test_filters_and_orders_choose_and_sort(opened: Any) -> None:
+    opened.show("one.html#samples")
+    assert rewards(opened) == ["0.9", "1.2", "1.6", "none"]
+    opened.select_option("#order", "best first")
+    assert rewards(opened) == ["1.6", "1.2", "0.9", "none"]
+    opened.select_option("#status", "some verdict missing")
+    assert rewards(opened) == ["none"]
+    opened.select_option("#status", "any verdict")
+    opened.fill("#low", "1")
+    opened.fill("#high", "1.3")
+    opened.wait_for_selector("#count:text-is('1 of 4')")
+    assert rewards(opened) == ["1.2"]
+
+
+def rewards(tab: Any) -> list[str]:
+    return tab.eval_on_selector_all("#samples .badge", "all => all.map(each => each.innerText)")
+
+
+def test_the_list_holds_the_rows_in_view_alone_and_keys_move_in_it(opened: Any) -> None:
+    opened.show("long.html#samples")
+    assert opened.inner_text("#count") == "3000 of 3000"
+    assert len(rewards(opened)) < 40
+    opened.select_option("#order", "as in the file")
+    opened.focus("#samples")
+    opened.keyboard.press("End")
+    opened.wait_for_selector(".detail :text-is('text 2999')")
+    opened.keyboard.press("ArrowUp")
+    opened.wait_for_selector(".detail :text-is('text 2998')")
+
+
+def test_two_runs_stand_side_by_side_and_a_prompt_has_a_history_over_both(
+    opened: Any, tmp_path: Path
+) -> None:
+    opened.show("two.html")
+    assert opened.eval_on_selector_all(".figures .source", "all => all.map(e => e.innerText)") == [
+        *("first", "second")
+    ]
+    assert opened.locator("figure.chart canvas").count() >= 5
+    opened.click("#tab-samples")
+    opened.select_option("#run", "second")
+    assert opened.inner_text("#count") == "5 of 9"
+    opened.click("#tab-prompts")
+    opened.click("#prompts .row:first-child")
+    assert "mean reward of this prompt" in opened.inner_text(".detail")
+    assert opened.locator(".detail .pick").count() == 5
+    opened.click(".detail .pick:last-of-type")
+    assert opened.evaluate("location.hash").startswith("#sample/")
+    opened.screenshot(path=str(tmp_path / "page.png"))
+    assert (tmp_path / "page.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("opened", [(PHONE, "dark")], indirect=True)
+def test_on_a_phone_nothing_is_wider_than_the_screen(opened: Any) -> None:
+    for view in ("overview", "samples", "prompts", "sample/0"):
+        opened.show(f"two.html#{view}")
+        assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
+    assert not opened.is_visible(".pane")
+    opened.click("text=back to the list")
+    assert opened.is_visible(".pane")
+    background = opened.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert sum(json.loads(f"[{background[4:-1]}]")) < 150  # dark
+
+
+def test_a_script_that_is_not_the_page_s_own_does_not_run(opened: Any, pages: Path) -> None:
+    text = (pages / "one.html").read_text(encoding="utf-8")
+    foreign = text.replace("</body>", "<script>document.title = 'taken'</script></body>")
+    (pages / "foreign.html").write_text(foreign, encoding="utf-8")
+    opened.show("foreign.html")
+    assert opened.title() == "first"
+    assert any("Content Security Policy" in problem for problem in opened.problems)
+    opened.problems.clear()
