@@ -15,8 +15,10 @@ import psutil
 import pytest
 
 from tests.rewards.parts import checkpoint
-from tests.test_main_score import REPOSITORY, arguments
+from tests.test_main_score import REPOSITORY, arguments, tmp
 from tests.trainer.job import descendants, still_running, wait_for
+
+__all__ = ["tmp"]
 
 LIMIT_S = 600.0
 

@@ -7,7 +7,10 @@ import json
 from pathlib import Path
 
 from tests.config.reference_lines import PPO_GSM8K, changed, typed
+from tests.config.test_reference_command_lines import gsm8k
 from tests.trainer.job import run_typed
+
+__all__ = ["gsm8k"]
 
 
 def test_ppo_with_a_critic_runs_on_a_cpu(gsm8k: Path, tiny_llama: Path, tmp_path: Path):

@@ -18,8 +18,12 @@ from tests.contracts.test_engines_contract import (
     WAYS,
     asked,
     largest_difference,
+    model,
+    reference,
 )
 from tests.engine_process import run_in_engine_process
+
+__all__ = ["model", "reference"]
 
 
 def asked_all(

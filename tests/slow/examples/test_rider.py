@@ -13,8 +13,10 @@ from types import ModuleType
 import pytest
 
 from tests.config.reference_lines import TWO_JUDGES, changed, typed
-from tests.examples.test_rider import EXAMPLE, ROOT, example
+from tests.examples.test_rider import EXAMPLE, ROOT, example, make_data
 from tests.trainer.job import run_typed
+
+__all__ = ["make_data"]
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,9 @@ from types import ModuleType
 
 import pytest
 
-from tests.examples.test_sft import rows_of
+from tests.examples.test_sft import rows_of, sft
+
+__all__ = ["sft"]
 
 
 def test_the_loss_falls_and_the_folder_loads(

@@ -15,6 +15,7 @@ from rmrl.backends.megatron.groups import join
 from tests.backends.megatron.test_attention import (
     CHANNELS,
     HEADS,
+    alone,
     by_hand,
     core_attention,
     differences,
@@ -23,6 +24,8 @@ from tests.backends.megatron.test_attention import (
 )
 from tests.backends.megatron.tiny import make_settings, write_tiny
 from tests.backends.policies import run_group
+
+__all__ = ["alone"]
 
 
 def shared_row(process: ProcessSettings) -> list[float]:

@@ -9,7 +9,9 @@ import pytest
 
 from tests.engine_models import write_adapter
 from tests.engine_process import run_in_engine_process
-from tests.inference.scoring.test_adapters import check, scenario
+from tests.inference.scoring.test_adapters import check, folder, scenario
+
+__all__ = ["folder"]
 
 
 @pytest.mark.parametrize("runner", ["generate", "pooling"])
