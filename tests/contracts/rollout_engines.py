@@ -1,8 +1,8 @@
 """The contract of rollout engines: one scenario for every engine, read by one set of tests.
 
 A test file imports all of this and brings a fixture `name`: tests/contracts/test_rollout_engines.py
-the engines that hold no model, tests/slow/contracts/test_rollout_engines.py the others. The engines follow a script of calls (`scenario`); vLLM does it in a process of its own. SGLang's
-side is a stand-in for its server that speaks the documented protocol over real HTTP: what it
+the engines that hold no model, tests/slow/contracts/test_rollout_engines.py the others. The engines
+follow a script of calls (`scenario`); vLLM does it in a process of its own. SGLang's side is a stand-in for its server that speaks the documented protocol over real HTTP: what it
 samples is made up, so it has no part in the comparison of log-probabilities. Tolerance of that
 comparison, float32 throughout: 1e-4 at every token.
 """
