@@ -3,14 +3,19 @@
     python scripts/mutants.py rewards/combine=80 trainer=120 --tests tests/rewards tests/trainer
 
 Each argument is a folder of rmrl/ and the number of mutants to try there. The tests run once under
-`coverage` (pip install coverage; nothing else here needs it), so that a mutant meets only tests that
+`coverage`, so that a mutant meets only tests that
 run its line: those of its own folder first, quick ones before slow ones, until one fails or their
 time is up. mutant_sites.py has the faults; `strict=` of zip stays. A mutated function is put into a
 fork of the process that has collected the tests: nothing is written to the sources, and code that
 runs in a worker process runs there unmutated.
 
-The same seed, sources and counts give the same sample. Results are appended to --out as JSON lines,
-one per mutant, and a second run goes on from there.
+The same seed, sources and counts give the same sample. Results are appended to --record as JSON
+lines, one per mutant, and a second run goes on from there.
+
+    python scripts/mutants.py --replay RECORD --record NEW --tests tests/rewards tests/trainer
+
+puts the mutants of a record into these sources and says which died then and live now; a mutant whose
+code has changed since is reported as moved.
 """
 
 from __future__ import annotations
@@ -19,7 +24,6 @@ import argparse
 import ast
 import gc
 import importlib
-import json
 import mmap
 import os
 import pickle
@@ -29,17 +33,30 @@ import signal
 import sys
 import time
 import types
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mutant_records import (
+    MET,
+    Result,
+    Sources,
+    compare,
+    load,
+    places_of,
+    report,
+    share_died,
+    to_line,
+)
 from mutant_sites import ROOT, Site, mutate, only_checks, sites_of
 
 TESTS_S = 6.0
 """Seconds of tests, as measured under coverage, that one mutant meets at most."""
+REPLAYED_S = 30.0
+"""The same for one that died in the record that is replayed."""
 LONGEST_TEST_S = 5.0
 SILENCE_S = 15.0
 """A mutant under which no test ends for so long hangs, and is noticed."""
@@ -54,27 +71,61 @@ class Coverage:
     tests_of_line: dict[str, dict[int, list[str]]]
 
 
-@dataclass(slots=True, kw_only=True)
-class Result:
-    """Fate of one mutant."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A mutant to be tried: site `number` of the file `path`."""
+
+    path: str
+    number: int
+    old: Result | None = None
+    """From the record that is replayed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Mutants of a folder, of which `count` are to meet a test."""
 
     folder: str
-    key: str
-    status: str
-    """killed, survived, hangs, uncovered (no test runs its line), or skipped: `strict=` of zip, or
-    no function of that name is loaded."""
-    change: str = ""
-    tests: int = 0
-    """Tests it met, of `covering`."""
-    covering: int = 0
-    killer: str = ""
+    count: int
+    candidates: Sequence[Candidate]
+
+
+def random_sample(folder: str, count: int, seed: int) -> Sample:
+    """Return all sites of a folder in an order that depends on the seed."""
+    candidates: list[Candidate] = []
+    for path in sorted((ROOT / "rmrl" / folder).rglob("*.py")):
+        name = str(path.relative_to(ROOT))
+        for number in range(len(sites_of(name)[1])):
+            candidates.append(Candidate(path=name, number=number))
+    random.Random(f"{seed}:{folder}").shuffle(candidates)
+    return Sample(folder=folder, count=count, candidates=candidates)
+
+
+def recorded_samples(record: Sequence[Result]) -> tuple[list[Sample], list[Result]]:
+    """Look up the mutants of a record that met a test. Returns them, and those that moved."""
+    sources = Sources()
+    by_folder: defaultdict[str, list[Candidate]] = defaultdict(list)
+    moved: list[Result] = []
+    for old in record:
+        if old.status not in MET:
+            continue
+        number = sources.numbers(old.place.path).get(old.place)
+        if number is None:
+            moved.append(replace(old, status="moved", tests=0, covering=0, killer=""))
+        else:
+            candidate = Candidate(path=old.place.path, number=number, old=old)
+            by_folder[old.folder].append(candidate)
+    samples: list[Sample] = []
+    for folder, candidates in by_folder.items():
+        samples.append(Sample(folder=folder, count=len(candidates), candidates=candidates))
+    return samples, moved
 
 
 class Mutation:
     """A pytest plugin that runs mutants in place of the collected tests."""
 
-    def __init__(self, counts: Mapping[str, int], *, seed: int, out: Path) -> None:
-        self.counts = counts
+    def __init__(self, samples: Sequence[Sample], *, seed: int, out: Path) -> None:
+        self.samples = samples
         self.seed = seed
         self.out = out
         self.failures: list[str] = []
@@ -92,16 +143,20 @@ class Mutation:
         print(f"{len(coverage.seconds)} tests, {sum(coverage.seconds.values()):.0f} s")
         for name in sorted(coverage.failed):
             print(f"left out, it fails without a mutant: {name}")
-        known = set()
+        known: dict[str, Result] = {}
         if self.out.is_file():
-            lines = self.out.read_text(encoding="utf-8").splitlines()
-            known = {json.loads(line)["key"] for line in lines}
+            known = {result.key: result for result in load(self.out)}
+        for sample in self.samples:
+            for path in {candidate.path for candidate in sample.candidates}:
+                importlib.import_module(path.removesuffix(".py").replace("/", "."))
+        functions = functions_by_name()
+        gc.freeze()
+        items = {item.nodeid: item for item in session.items}
         with self.out.open("a", encoding="utf-8") as file:
-            for folder, count in self.counts.items():
-                for result in self._sample(session, coverage, folder, count):
-                    if result.key not in known:
-                        file.write(json.dumps(asdict(result)) + "\n")
-                        file.flush()
+            for sample in self.samples:
+                for result in self._tried(sample, items, coverage, functions, known):
+                    file.write(to_line(result))
+                    file.flush()
         return True
 
     def _fork(self, session: pytest.Session, cache: Path) -> None:
@@ -116,7 +171,7 @@ class Mutation:
     def _covered(self, session: pytest.Session) -> Coverage:
         from coverage import Coverage as Recorder
 
-        folders = [f"{ROOT}/rmrl/{folder}/*" for folder in self.counts]
+        folders = [f"{ROOT}/rmrl/{sample.folder}/*" for sample in self.samples]
         recorder = Recorder(data_file=None, include=folders, config_file=False)
         seconds: dict[str, float] = {}
         failed: set[str] = set()
@@ -136,36 +191,38 @@ class Mutation:
             tests_of_line[str(Path(file).relative_to(ROOT))] = data.contexts_by_lineno(file)
         return Coverage(seconds, failed, tests_of_line)
 
-    def _sample(
-        self, session: pytest.Session, coverage: Coverage, folder: str, count: int
+    def _tried(
+        self,
+        sample: Sample,
+        items: Mapping[str, pytest.Item],
+        coverage: Coverage,
+        functions: Functions,
+        known: Mapping[str, Result],
     ) -> Iterator[Result]:
-        """Run mutants of a folder until `count` of them met a test."""
-        paths = sorted((ROOT / "rmrl" / folder).rglob("*.py"))
-        places: list[tuple[str, int]] = []
-        for path in paths:
-            name = str(path.relative_to(ROOT))
-            importlib.import_module(name.removesuffix(".py").replace("/", "."))
-            places += [(name, number) for number in range(len(sites_of(name)[1]))]
-        random.Random(f"{self.seed}:{folder}").shuffle(places)
-        functions = functions_by_name()
-        gc.freeze()
-        items = {item.nodeid: item for item in session.items}
+        """Run mutants until `count` of them met a test. Yields those that are not known yet."""
         met = 0
-        for name, number in places:
-            if met == count:
+        for candidate in sample.candidates:
+            if met == sample.count:
                 return
-            tree, sites = sites_of(name)
-            site = sites[number]
+            tree, sites = sites_of(candidate.path)
+            site = sites[candidate.number]
+            key = candidate.old.key if candidate.old else site.key
+            if key in known:
+                met += known[key].status in MET
+                continue
+            place = places_of(sites)[candidate.number]
+            result = Result(folder=sample.folder, key=key, place=place, seed=self.seed)
             tests = tests_for(site, coverage)
-            result = Result(folder=folder, key=site.key, status="skipped", covering=len(tests))
+            result.covering = len(tests)
             if not tests:
                 result.status = "uncovered"
             elif not only_checks(site):
                 result.change = mutate(tree, site)
                 codes = mutated_codes(tree, site, functions)
                 if codes:
-                    met += 1
-                    self._run([items[test] for test in within(tests, coverage)], codes, result)
+                    chosen = chosen_tests(tests, coverage, candidate.old)
+                    self._run([items[test] for test in chosen], codes, result)
+            met += result.status in MET
             yield result
 
     def _run(
@@ -258,12 +315,20 @@ def tests_for(site: Site, coverage: Coverage) -> list[str]:
     return sorted(tests, key=rank)
 
 
-def within(tests: Sequence[str], coverage: Coverage) -> list[str]:
-    """Return the first tests that take `TESTS_S` together, at least one."""
+def chosen_tests(tests: Sequence[str], coverage: Coverage, old: Result | None) -> list[str]:
+    """Return the tests that a mutant meets. One that died before meets the test that noticed it
+    first, and has more time."""
+    if old is None or old.status == "survived":
+        return within(tests, coverage, TESTS_S)
+    return within(sorted(tests, key=lambda test: test != old.killer), coverage, REPLAYED_S)
+
+
+def within(tests: Sequence[str], coverage: Coverage, limit_s: float) -> list[str]:
+    """Return the first tests that take `limit_s` together, at least one."""
     chosen: list[str] = []
     seconds = 0.0
     for test in tests:
-        if seconds > TESTS_S:
+        if seconds > limit_s:
             break
         seconds += coverage.seconds[test]
         chosen.append(test)
@@ -314,40 +379,47 @@ def nested_codes(code: types.CodeType) -> Iterator[types.CodeType]:
 # --- the command
 
 
-def report(out: Path) -> None:
-    """Print the counts of each folder, and the survivors."""
-    results = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for result in results:
-        counts[result["folder"]][result["status"]] += 1
-        if result["status"] == "survived":
-            met = f"{result['tests']} of {result['covering']} tests"
-            print(f"{result['key']} ({met})\n    {result['change']}")
-    for folder, statuses in counts.items():
-        print(folder, ", ".join(f"{count} {status}" for status, count in statuses.most_common()))
+def parsed() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("folders", nargs="*", help="folder of rmrl/ = number of mutants")
+    parser.add_argument("--tests", nargs="+", default=["tests"])
+    parser.add_argument("--seed", type=int, default=13)
+    parser.add_argument(
+        "--record", "--out", type=Path, default=Path("mutants.jsonl"), help="file of the results"
+    )
+    parser.add_argument("--replay", type=Path, help="record whose mutants are tried again")
+    parser.add_argument("--least", type=float, default=0.0, help="share that has to die")
+    arguments = parser.parse_args()
+    if bool(arguments.folders) == bool(arguments.replay):
+        parser.error("name folders or a record to replay")
+    return arguments
 
 
 def main() -> int:
     """Run the command. Returns the exit status of pytest."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("folders", nargs="+", help="folder of rmrl/ = number of mutants")
-    parser.add_argument("--tests", nargs="+", default=["tests"])
-    parser.add_argument("--seed", type=int, default=13)
-    parser.add_argument("--out", type=Path, default=Path("mutants.jsonl"))
-    arguments = parser.parse_args()
-    counts: dict[str, int] = {}
+    arguments = parsed()
+    out: Path = arguments.record.resolve()
+    before: list[Result] = []
+    if arguments.replay:
+        before = [result for result in load(arguments.replay) if result.status in MET]
+    samples, moved = recorded_samples(before)
     for each in arguments.folders:
         folder, _, count = each.partition("=")
-        counts[folder] = int(count or 50)
+        samples.append(random_sample(folder, int(count or 50), arguments.seed))
+    os.chdir(ROOT)
     # One thread per process: a fork of a process whose threads work may hang.
     os.environ["OMP_NUM_THREADS"] = "1"
-    os.chdir(ROOT)
-    plugin = Mutation(counts, seed=arguments.seed, out=arguments.out)
+    plugin = Mutation(samples, seed=arguments.seed, out=out)
     options = ["-q", "-m", "not slow and not nightly", "-p", "no:cacheprovider", "-o", "timeout=0"]
     status = pytest.main([*options, *arguments.tests], plugins=[plugin])
-    if arguments.out.is_file():
-        report(arguments.out)
-    return int(status)
+    if not out.is_file():
+        return int(status)
+    after = load(out)
+    if before:
+        return int(status) or compare(before, [*after, *moved]) > 0
+    report(after)
+    return int(status) or share_died(after) < arguments.least
 
 
 if __name__ == "__main__":
