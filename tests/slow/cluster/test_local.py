@@ -107,7 +107,7 @@ def test_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         timeout=60,
-        cwd=Path(__file__).resolve().parents[2],
+        cwd=Path(__file__).resolve().parents[3],
     )
     pid = int(done.stdout)
     deadline = time.monotonic() + 20

@@ -13,7 +13,7 @@ import json
 import pickle
 import resource
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,12 @@ from safetensors import safe_open
 
 from rmrl.backends.base import ProcessSettings
 from rmrl.backends.export import READERS
+from rmrl.backends.fsdp.engine import FSDPEngine
 from rmrl.backends.micro_batches import split_by_length
+from rmrl.backends.process_group import leave_group
 from rmrl.backends.row_assignment import row_assignment
 from rmrl.errors import CheckpointError
+from tests.backends import policies
 from tests.backends.full_disk import full_disk
 from tests.backends.megatron.tiny import make_settings, write_tiny
 from tests.backends.policies import make_batch, make_critic_batch, run_group
@@ -289,6 +292,8 @@ def test_padding_is_not_stored(saved: Path):
 
 # --- what cannot be loaded
 
+ANOTHER_BACKEND = "resume with the strategy that wrote it"
+
 
 def torn(saved: Path, name: str, tear: Callable[[Path], None]) -> str:
     shutil.copytree(saved / "tp2-2", saved / name)
@@ -319,7 +324,7 @@ def refusals(process: ProcessSettings, folder: str) -> dict[str, Any]:
     run, problems = Run(name="refusing", megatron=PP2), {}
     engine = engine_of(run, Path(folder), process)
     before = {name: tensor.clone() for name, tensor in engine.weights("float32")}
-    for name in ("lost", "first-lost", "cut", "no-state"):
+    for name in ("lost", "first-lost", "cut", "no-state", "fsdp"):
         problems[name] = problem(lambda name=name: engine.load(f"{folder}/{name}"))
     unchanged = all(torch.equal(before[name], tensor) for name, tensor in engine.weights("float32"))
     engine.load(f"{folder}/trapped")
@@ -347,7 +352,24 @@ def problem(call: Callable[[], Any]) -> str:
 
 
 @pytest.fixture(scope="module")
-def refused(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def fsdp(saved: Path) -> Iterator[FSDPEngine]:
+    """The same model in the other backend, in this process; its checkpoint is `fsdp`."""
+    settings = policies.make_settings(saved / "llama")
+    engine = FSDPEngine(settings=settings, process=ProcessSettings(threads=1, timeout_s=60))
+    engine.save(str(saved / "fsdp"))
+    yield engine
+    leave_group()
+
+
+def test_a_checkpoint_of_megatron_is_refused_by_fsdp(saved: Path, fsdp: FSDPEngine):
+    with pytest.raises(CheckpointError, match=ANOTHER_BACKEND):
+        fsdp.load(str(saved / "tp2-2"))
+
+
+@pytest.fixture(scope="module")
+def refused(
+    saved: Path, fsdp: FSDPEngine, tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, Any]]:
     """Per process, what `refusals` found."""
     torn(saved, "lost", lambda folder: sorted((folder / "tensors").iterdir())[-1].unlink())
     torn(saved, "first-lost", lambda folder: sorted((folder / "tensors").iterdir())[0].unlink())
@@ -375,6 +397,7 @@ def trap(folder: Path, sprung: Path) -> None:
         ("first-lost", "it is torn, or was written for another model"),
         ("cut", "the checkpoint is torn; resume from another"),
         ("no-state", "is no complete checkpoint (it has no state.json)"),
+        ("fsdp", ANOTHER_BACKEND),
         (
             "other",
             (

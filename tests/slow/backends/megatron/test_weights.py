@@ -4,7 +4,8 @@ bit by bit."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,51 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from rmrl.backends.base import ProcessSettings
+from rmrl.backends.process_group import leave_group
 from tests.backends.megatron.tiny import make_settings, write_tiny
 from tests.backends.policies import run_group
 
-REAL = Path(__file__).parents[3] / ".models" / "smollm2"
+WHOLE = "whole.bin"
+"""What sharded files were cut from; no reader takes it for weights."""
+REAL = Path(__file__).parents[4] / ".models" / "smollm2"
+
 TP2 = {"tensor_model_parallel_size": 2}
 PP2 = {"pipeline_model_parallel_size": 2}
 EP2 = {"expert_model_parallel_size": 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    processes: int = 1
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+    models: str = "dense"
+    """The checkpoints that it loads, an entry of fixture `models`."""
+    role: str = "actor"
+
+
+LAYOUTS = {
+    "one process": Layout(),
+    "tp2": Layout(processes=2, sizes={**TP2, "sequence_parallel": False}),
+    "tp2 sp": Layout(processes=2, sizes=TP2),
+    "pp2": Layout(processes=2, sizes=PP2),
+    "pp2 vpp2": Layout(processes=2, sizes={**PP2, "virtual_pipeline_model_parallel_size": 2}),
+    "tp2 pp2": Layout(processes=4, sizes={**TP2, **PP2}),
+    "experts, one process": Layout(models="experts"),
+    "experts, tp2 sp": Layout(processes=2, sizes=TP2, models="experts"),
+    "experts, ep2": Layout(processes=2, sizes=EP2, models="experts"),
+    "experts, tp2 ep2": Layout(processes=4, sizes={**TP2, **EP2}, models="experts"),
+    "experts, pp2 ep2": Layout(processes=4, sizes={**PP2, **EP2}, models="experts"),
+    "critic, one process": Layout(models="critics", role="critic"),
+    "critic, tp2 pp2": Layout(processes=4, sizes={**TP2, **PP2}, models="critics", role="critic"),
+    "sharded files": Layout(models="sharded"),
+}
+Folders = dict[str, dict[str, str]]
+
+
+def layouts_of(models: str) -> list[str]:
+    return [name for name, layout in LAYOUTS.items() if layout.models == models]
+
+
 DENSE = {
     "tied llama": {"family": "llama", "tied": True},
     "untied llama": {"family": "llama", "tied": False},
@@ -126,7 +165,7 @@ def compare(model: Any, folder: str) -> dict[str, Any]:
         (one.reshape(theirs.shape) - theirs).abs().max().item()
         for one, theirs in zip(ours, expected["outputs"], strict=False)
     ]
-    files = load_file(Path(folder) / "model.safetensors")
+    files = stored_weights(folder)
     different = 0
     for dtype in (None, torch.bfloat16):
         entries = []
@@ -153,48 +192,69 @@ def compare_all(
     }
 
 
+def compare_layouts(process: ProcessSettings, models: Folders) -> dict[str, Any]:
+    """Every layout of this number of processes, one after another in the same processes."""
+    from rmrl.backends.megatron import groups
+
+    results: dict[str, Any] = {}
+    for name, layout in LAYOUTS.items():
+        if layout.processes == process.world_size:
+            folders = models[layout.models]
+            results[name] = compare_all(process, folders, dict(layout.sizes), layout.role)
+            groups.leave()
+    leave_group()
+    return results
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    folder = tmp_path_factory.mktemp("models")
+    sharded = with_outputs(write_tiny(folder / "sharded"), AutoModelForCausalLM)
+    return {
+        "dense": write_all(folder, DENSE),
+        "experts": write_all(folder, EXPERTS),
+        "critics": write_critics(folder),
+        "sharded": {"sharded": str(sharded_files(sharded))},
+    }
+
+
+@pytest.fixture(scope="module")
+def results(models: Folders, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Layout -> model -> what `compare` says."""
+    results: dict[str, Any] = {}
+    for processes in (1, 2, 4):
+        folder = tmp_path_factory.mktemp(f"of{processes}")
+        results |= run_group(compare_layouts, processes, folder, models)
+    return results
+
+
+def stored_weights(folder: str) -> dict[str, Tensor]:
+    """All weights of a checkpoint, also where its files are two."""
+    whole = Path(folder) / WHOLE
+    return load_file(whole if whole.is_file() else Path(folder) / "model.safetensors")
+
+
 def stored_names(folder: str) -> set[str]:
-    return set(load_file(Path(folder) / "model.safetensors"))
+    return set(stored_weights(folder))
 
 
-@pytest.mark.parametrize(
-    ("world_size", "sizes"),
-    [
-        pytest.param(1, {}, id="one process"),
-        pytest.param(2, {**TP2, "sequence_parallel": False}, id="tp2"),
-        pytest.param(2, TP2, id="tp2 sp"),
-        pytest.param(2, PP2, id="pp2"),
-        pytest.param(2, {**PP2, "virtual_pipeline_model_parallel_size": 2}, id="pp2 vpp2"),
-        pytest.param(4, {**TP2, **PP2}, id="tp2 pp2"),
-    ],
-)
+@pytest.mark.parametrize("layout", layouts_of("dense"))
 def test_dense_models_are_hugging_faces(
-    tmp_path: Path, world_size: int, sizes: dict[str, Any]
+    models: Folders, results: dict[str, Any], layout: str
 ) -> None:
-    folders = write_all(tmp_path, DENSE)
-    found = run_group(compare_all, world_size, tmp_path, folders, sizes, "actor")
-    for name, result in found.items():
+    assert results[layout].keys() == DENSE.keys()
+    for name, result in results[layout].items():
         assert 0 <= result["distance"] <= 1e-5, (name, result["distance"])  # of logits up to 4
         assert result["different"] == 0, name
-        assert set(result["names"]) == stored_names(folders[name])
+        assert set(result["names"]) == stored_names(models["dense"][name])
 
 
-@pytest.mark.parametrize(
-    ("world_size", "sizes"),
-    [
-        pytest.param(1, {}, id="one process"),
-        pytest.param(2, TP2, id="tp2 sp"),
-        pytest.param(2, EP2, id="ep2"),
-        pytest.param(4, {**TP2, **EP2}, id="tp2 ep2"),
-        pytest.param(4, {**PP2, **EP2}, id="pp2 ep2"),
-    ],
-)
+@pytest.mark.parametrize("layout", layouts_of("experts"))
 def test_models_with_experts_are_hugging_faces(
-    tmp_path: Path, world_size: int, sizes: dict[str, Any]
+    models: Folders, results: dict[str, Any], layout: str
 ) -> None:
-    folders = write_all(tmp_path, EXPERTS)
-    found = run_group(compare_all, world_size, tmp_path, folders, sizes, "actor")
-    for name, result in found.items():
+    assert results[layout].keys() == EXPERTS.keys()
+    for name, result in results[layout].items():
         assert result["distance"] is None or 0 <= result["distance"] <= 1e-5, (
             name,
             result["distance"],
@@ -203,60 +263,46 @@ def test_models_with_experts_are_hugging_faces(
         # One tensor per expert and projection, as files and engines have them; transformers fuses
         # them in memory alone.
         assert "model.layers.3.mlp.experts.3.down_proj.weight" in result["names"]
-        assert set(result["names"]) == stored_names(folders[name])
+        assert set(result["names"]) == stored_names(models["experts"][name])
 
 
-@pytest.mark.parametrize(
-    ("world_size", "sizes"),
-    [pytest.param(1, {}, id="one process"), pytest.param(4, {**TP2, **PP2}, id="tp2 pp2")],
-)
-def test_a_critic_starts_from_either_kind_of_checkpoint(
-    tmp_path: Path, world_size: int, sizes: dict[str, Any]
-) -> None:
-    folders = {
-        "reward model": str(
-            with_outputs(
-                write_tiny(tmp_path / "rm", classifier=True), AutoModelForSequenceClassification
-            )
-        ),
-        "language model": str(
-            with_outputs(write_tiny(tmp_path / "lm", "qwen2"), AutoModelForCausalLM)
-        ),
+def write_critics(folder: Path) -> dict[str, str]:
+    """Name -> checkpoint that a critic starts from; of a language model its values are zero."""
+    scorer = write_tiny(folder / "rm", classifier=True)
+    language = with_outputs(write_tiny(folder / "lm", "qwen2"), AutoModelForCausalLM)
+    ids = load_file(language / "outputs.bin")["ids"]
+    save_file({"ids": ids, "outputs": torch.zeros(2, 2, 24, 1)}, language / "outputs.bin")
+    return {
+        "reward model": str(with_outputs(scorer, AutoModelForSequenceClassification)),
+        "language model": str(language),
     }
-    save_file(
-        {
-            "ids": load_file(tmp_path / "lm" / "outputs.bin")["ids"],
-            "outputs": torch.zeros(2, 2, 24, 1),
-        },
-        tmp_path / "lm/outputs.bin",
-    )
-    found = run_group(compare_all, world_size, tmp_path, folders, sizes, "critic")
-    for name, result in found.items():
+
+
+@pytest.mark.parametrize("layout", layouts_of("critics"))
+def test_a_critic_starts_from_either_kind_of_checkpoint(
+    models: Folders, results: dict[str, Any], layout: str
+) -> None:
+    assert results[layout].keys() == models["critics"].keys()
+    for name, result in results[layout].items():
         assert 0 <= result["distance"] <= 1e-5, name
         assert result["different"] == 0, name
         assert result["names"][-1] == "score.weight"
-        assert set(result["names"]) == stored_names(folders[name]) | {"score.weight"}
+        assert set(result["names"]) == stored_names(models["critics"][name]) | {"score.weight"}
 
 
-@pytest.mark.parametrize(
-    ("world_size", "sizes"),
-    [pytest.param(6, {"tensor_model_parallel_size": 3, **PP2}, id="tp3 pp2")],
-)
+@pytest.mark.nightly
 @pytest.mark.skipif(not REAL.is_dir(), reason="needs the real model in .models/smollm2")
-def test_a_real_model_is_hugging_faces(
-    tmp_path: Path, world_size: int, sizes: dict[str, Any]
-) -> None:
+def test_a_real_model_is_hugging_faces_under_tp3_pp2(tmp_path: Path) -> None:
     for file in REAL.iterdir():
         (tmp_path / file.name).symlink_to(file)
     with_outputs(tmp_path, AutoModelForCausalLM, tokens=48)
-    found = run_group(compare_all, world_size, tmp_path, {"real": str(tmp_path)}, sizes, "ref")[
-        "real"
-    ]
+    sizes, folders = {"tensor_model_parallel_size": 3, **PP2}, {"real": str(tmp_path)}
+    result = run_group(compare_all, 6, tmp_path, folders, sizes, "ref")["real"]
     # Of logits up to 34; Hugging Face's own float32 logits of these tokens are 2e-3 from those of
     # float64.
-    assert 0 <= found["distance"] <= 5e-3
-    assert found["different"] == 0
-    assert len(found["names"]) == 272
+    assert 0 <= result["distance"] <= 5e-3
+    assert result["different"] == 0
+    assert len(result["names"]) == 272
 
 
 def sharded_files(folder: Path) -> Path:
@@ -268,21 +314,14 @@ def sharded_files(folder: Path) -> Path:
         save_file({name: tensors[name] for name in part}, folder / file)
     index = {"weight_map": {name: file for file, part in parts.items() for name in part}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    (folder / "model.safetensors").rename(folder / "whole.bin")
+    (folder / "model.safetensors").rename(folder / WHOLE)
     return folder
 
 
-def exported_equal(process: ProcessSettings, folder: str) -> bool:
-    from rmrl.backends.megatron.gather import whole_tensors
-
-    stored = load_file(Path(folder) / "whole.bin")
-    return all(
-        torch.equal(tensor, stored[name])
-        for name, tensor in whole_tensors(loaded(process, folder, {}), None)
-    )
-
-
-def test_sharded_files_are_read_through_their_index(tmp_path: Path) -> None:
-    assert run_group(
-        exported_equal, 1, tmp_path, str(sharded_files(write_tiny(tmp_path / "model")))
-    )
+def test_sharded_files_are_read_through_their_index(
+    models: Folders, results: dict[str, Any]
+) -> None:
+    result = results["sharded files"]["sharded"]
+    assert 0 <= result["distance"] <= 1e-5
+    assert result["different"] == 0
+    assert set(result["names"]) == stored_names(models["sharded"]["sharded"])

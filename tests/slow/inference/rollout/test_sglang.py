@@ -44,7 +44,7 @@ def fake_sglang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (package / "launch_server.py").write_text(FAKE_SGLANG, encoding="utf-8")
     monkeypatch.syspath_prepend(package.parent)
     monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(package.parent), str(Path(__file__).parents[3])])
+        "PYTHONPATH", os.pathsep.join([str(package.parent), str(Path(__file__).parents[4])])
     )
 
 
