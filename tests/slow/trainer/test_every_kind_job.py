@@ -1,5 +1,5 @@
-"""One training job with every kind of reward at once, on tiny random models behind real vLLM,
-sentence-transformers and HTTP."""
+"""One training job with every kind of reward at once, the policy and its own first checkpoint among
+the judges, on tiny random models behind real vLLM, sentence-transformers and HTTP."""
 
 from __future__ import annotations
 
@@ -30,13 +30,17 @@ NAMES = (
     "coded",
     "compared",
     "both",
+    "self",
+    "first",
 )
+STEPS = 3
+SCORED = "score_tokens: {a: 1, b: 0}"
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path, tiny_reward_llama: Path) -> Any:
-    """(printed, metrics, samples) of two steps. The judges share one engine, the scalar models
-    another."""
+    """(printed, metrics, samples) of three steps and a validation. The judges share one engine,
+    the scalar models another."""
     folder = tmp_path_factory.mktemp("every")
     token_scorer, encoder = (
         write_token_scorer(folder / "steps", labels=2),
@@ -81,21 +85,27 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path, tiny_reward_
             "compared": "{kind: group, max_pairs: 3, sampling: {max_tokens: 2}}",
             "compared.path": tiny_llama,
             "both": "{kind: ensemble, of: [quality, close], how: min}",
+            "self": f"{{path: policy, {SCORED}}}",
+            "first": f"{{path: reference, {SCORED}, engine: {{max_model_len: 1024}}}}",
         }
         keys = {
             "reward.models": f"[{','.join(NAMES)}]",
-            "reward.weights": "[1.0,0.5,0.1,0.25,0.2,0.25,0.1,0.5,0.5,0.2,0.01,0.1,0.3,0.2]",
+            "reward.weights": "[1.0,0.5,0.1,0.25,0.2,0.25,0.1,0.5,0.5,0.2,0.01,0.1,0.3,0.2,0.5,0.0]",
             "reward.max_missing": 1.0,
             "reward.on_missing": "renormalize",
             "reward.engine.max_model_len": 1024,
             "reward.engine.dtype": "float32",
             "reward.cache.path": folder / "verdicts.sqlite",
+            "actor_rollout_ref.rollout.max_model_len": 1024,
+            "data.val_files": folder / "train.parquet",
+            "trainer.val_before_train": False,
+            "trainer.test_freq": STEPS,
             **{f"reward.specs.{key}": value for key, value in specs.items()},
         }
         job = Job(
             folder=folder, policy=tiny_llama, scalar=tiny_reward_llama, overrides=keys
         ).prepare()
-        code, printed = finish(job.start("run", trainer__total_training_steps=2))
+        code, printed = finish(job.start("run", trainer__total_training_steps=STEPS))
     assert code == 0, printed
     return printed, job.lines("run"), job.lines("run", "samples.jsonl")
 
@@ -146,7 +156,8 @@ def test_one_checkpoint_is_loaded_once_however_many_rewards_ask_it(run: Any) -> 
         if k.startswith("engine/") and k.endswith("/loads")
     }
     assert set(loads.values()) == {1.0}
-    assert len(loads) == 4  # the judges', the scalar models', the step scorer, the encoder
+    # the judges', the scalar models', the step scorer, the encoder, the policy
+    assert len(loads) == 5
 
 
 def test_scores_of_steps_reach_the_tokens(run: Any) -> None:
@@ -164,3 +175,23 @@ def test_a_teacher_that_is_the_policys_checkpoint_has_nothing_to_say_at_first(ru
     assert abs(metrics[0]["score/taught/log_ratio"]) < 1e-5
     assert metrics[0]["score/taught/clipped"] == 0.0
     assert abs(metrics[1]["score/taught/log_ratio"]) > abs(metrics[0]["score/taught/log_ratio"])
+
+
+def test_the_policy_and_its_reference_agree_until_it_has_learned(run: Any) -> None:
+    printed, metrics, samples = run
+    assert "the policy (" in printed
+    for line in metrics:
+        assert line.get("score/self/missing", 0.0) == 0.0
+    differences: dict[int, list[float]] = {}
+    for line in samples:
+        now = line["scores"]["self"]
+        assert now["score"] is not None, json.dumps(now)
+        change = abs(now["score"] - line["scores"]["first"]["score"])
+        differences.setdefault(line["step"], []).append(change)
+    # the responses of step 1 are judged by the weights that both begin with
+    assert max(differences[1]) < 1e-3
+    assert max(differences[STEPS]) > 1e-3
+    assert metrics[-1]["val/self"] != pytest.approx(metrics[-1]["val/first"], abs=1e-4)
+    assert metrics[0]["engine/self/loads"] == 1
+    # counted with the next batch, as it happens after a batch is scored
+    assert (metrics[1]["engine/self/sleeps"], metrics[1]["engine/self/wakes"]) == (1, 1)
