@@ -65,33 +65,38 @@ def go(folder: Path, steps: int, parts: FakeParts | None = None, **changed: Any)
     return run.out_dir
 
 
-def assert_same(ours: Path, theirs: Path, *, step: int) -> None:
+def assert_same(cut: Path, whole: Path, *, step: int) -> None:
     """Metrics without clocks, samples, and every bit of the last checkpoint (its manifest holds the
     time)."""
-    assert without_clocks(records(ours / "metrics.jsonl")) == without_clocks(
-        records(theirs / "metrics.jsonl")
+    assert without_clocks(records(cut / "metrics.jsonl")) == without_clocks(
+        records(whole / "metrics.jsonl")
     )
-    assert records(ours / "samples.jsonl") == records(theirs / "samples.jsonl")
-    ours, theirs = (out / "checkpoints" / f"step_{step:06d}" for out in (ours, theirs))
+    assert records(cut / "samples.jsonl") == records(whole / "samples.jsonl")
+    assert_same_checkpoint(cut, whole, step=step)
+
+
+def assert_same_checkpoint(cut: Path, whole: Path, *, step: int) -> None:
+    """Every bit of the checkpoints of this step."""
+    cut, whole = (out / "checkpoints" / f"step_{step:06d}" for out in (cut, whole))
     names = {
-        path.relative_to(theirs)
-        for path in theirs.rglob("*")
+        path.relative_to(whole)
+        for path in whole.rglob("*")
         if path.is_file() and path.name != "manifest.json"
     }
     assert names == {
-        path.relative_to(ours)
-        for path in ours.rglob("*")
+        path.relative_to(cut)
+        for path in cut.rglob("*")
         if path.is_file() and path.name != "manifest.json"
     }
-    assert [name for name in sorted(names) if not same_content(ours / name, theirs / name)] == []
+    assert [name for name in sorted(names) if not same_content(cut / name, whole / name)] == []
 
 
-def same_content(ours: Path, theirs: Path) -> bool:
+def same_content(cut: Path, whole: Path) -> bool:
     """Tensors bit by bit, by name: their order in a file is the writer's business; other files byte
     by byte."""
-    if ours.suffix != ".safetensors":
-        return ours.read_bytes() == theirs.read_bytes()
-    left, right = bits(ours), bits(theirs)
+    if cut.suffix != ".safetensors":
+        return cut.read_bytes() == whole.read_bytes()
+    left, right = bits(cut), bits(whole)
     return left.keys() == right.keys() and all(
         np.array_equal(left[name], right[name]) for name in left
     )

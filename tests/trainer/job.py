@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,9 +21,25 @@ from rmrl.data.write import write_rows
 from tests.shell import files_of_others
 
 RULE = """
+import time
+from pathlib import Path
+
+HOLD, HELD = (Path(__file__).parent.parent / name for name in ("hold", "held"))
+
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    while must_wait():
+        HELD.touch()
+        time.sleep(0.02)
     return {"score": sum(c.isalpha() for c in solution_str) / max(len(solution_str), 1), "length": len(solution_str)}
+
+def must_wait():
+    try:
+        metrics, steps = HOLD.read_text().splitlines()
+        return Path(metrics).read_text().count("\\n") >= int(steps)
+    except OSError:
+        return False
 """
+"""Scores by letters. Inside the block of `Job.held` it waits for the end of the block."""
 JUDGE = """
 SPEC = {"kind": "generative", "sampling": {"temperature": 0.0, "max_tokens": 4}}
 
@@ -114,6 +131,19 @@ class Job:
         """Exit code and everything printed."""
         return finish(self.start(out, **changed))
 
+    @contextmanager
+    def held(self, out: str, *, after: int) -> Iterator[Path]:
+        """Inside the block the rule of a run waits once the run has logged step `after`; a file
+        that is yielded appears as soon as it does."""
+        hold = self.folder / "hold"
+        waiting = self.folder / "held"
+        waiting.unlink(missing_ok=True)
+        hold.write_text(f"{self.folder / out / 'metrics.jsonl'}\n{after}\n")
+        try:
+            yield waiting
+        finally:
+            hold.unlink()
+
     def lines(self, out: str, name: str = "metrics.jsonl") -> list[dict]:
         path = self.folder / out / name
         if not path.exists():
@@ -156,12 +186,29 @@ def finish(job: subprocess.Popen[str]) -> tuple[int, str]:
     return job.returncode, printed
 
 
+def finish_in_background(job: subprocess.Popen[str]) -> Callable[[], tuple[int, str]]:
+    """Reads the output meanwhile, so that a full pipe never blocks the job."""
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(finish, job)
+    pool.shutdown(wait=False)
+    return future.result
+
+
 def descendants(pid: int) -> list[psutil.Process]:
     """Every process below `pid` now."""
     try:
         return psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
+
+
+def daemon(job: subprocess.Popen[str], name: str) -> psutil.Process:
+    """Ray's process of that program, below the job."""
+    programs = {}
+    for process in descendants(job.pid):
+        command = process.cmdline()
+        programs[Path(command[0]).name if command else ""] = process
+    return programs[name]
 
 
 def still_running(processes: Sequence[psutil.Process], *, within_s: float = 60.0) -> list[str]:

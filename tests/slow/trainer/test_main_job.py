@@ -7,7 +7,6 @@ import math
 import os
 import signal
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from tests.trainer.job import (
     LIMIT_S,
     Job,
     descendants,
-    finish,
+    finish_in_background,
     left_in_shared_memory,
     shared_memory,
     still_running,
@@ -28,18 +27,6 @@ from tests.trainer.job import (
 
 pytestmark = pytest.mark.alone
 
-HELD = """
-import time
-from pathlib import Path
-
-FOLDER = Path(__file__).parent.parent
-
-def compute_score(data_source, solution_str, ground_truth, extra_info=None):
-    while (FOLDER / "hold").exists():
-        (FOLDER / "held").touch()
-        time.sleep(0.02)
-    return len(solution_str) / 100
-"""
 LONG_RUN = {
     "trainer__total_training_steps": 500,
     "trainer__logger": "[jsonl]",
@@ -59,14 +46,6 @@ def run_watched(job: subprocess.Popen[str]) -> tuple[int, str, list[psutil.Proce
     wait_for(ended, what="the job's end")
     code, printed = with_output()
     return code, printed, list(seen)
-
-
-def finish_in_background(job: subprocess.Popen[str]) -> Any:
-    """Reads the output meanwhile, so that a full pipe never blocks the job."""
-    pool = ThreadPoolExecutor(1)
-    future = pool.submit(finish, job)
-    pool.shutdown(wait=False)
-    return future.result
 
 
 @pytest.fixture(scope="module")
@@ -166,62 +145,29 @@ def test_the_same_command_with_more_steps_goes_on(three: dict[str, Any]) -> None
     assert [line["step"] for line in job.lines("run")] == [1, 2, 3, 4]
 
 
+def test_another_run_over_the_same_output_is_refused_before_anything_starts(
+    three: dict[str, Any],
+) -> None:
+    job: Job = three["job"]
+
+    def contents() -> dict[Path, bytes]:
+        files = [path for path in (job.folder / "run").rglob("*") if path.is_file()]
+        return {path: path.read_bytes() for path in files if path.name != ".lock"}
+
+    before = contents()
+    code, printed = job.run("run", data__seed=7)
+    assert code == 2
+    assert "with another configuration" in printed
+    assert "data.seed: " in printed
+    assert contents() == before
+
+
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path) -> Job:
     """A job with a rule only, one training process."""
     return Job(
         folder=tmp_path_factory.mktemp("plain"), policy=tiny_llama, scalar=tiny_llama
     ).prepare()
-
-
-def test_two_steps_resumed_for_two_more_are_four(plain: Job) -> None:
-    validate = {
-        "data__val_files": plain.folder / "train.parquet",
-        "trainer__val_before_train": False,
-        "trainer__test_freq": 4,
-    }
-    assert plain.run("whole", trainer__total_training_steps=4, **validate)[0] == 0
-    assert plain.run("halves", trainer__total_training_steps=2)[0] == 0
-    assert plain.run("halves", trainer__total_training_steps=4)[0] == 0
-    whole, halves = plain.lines("whole", "samples.jsonl"), plain.lines("halves", "samples.jsonl")
-    assert [row["response"] for row in halves] == [row["response"] for row in whole]
-    for ours, theirs in zip(plain.lines("halves"), plain.lines("whole"), strict=True):
-        keys = [
-            key for key in ours if key.startswith(("reward/", "policy/", "response/", "advantage/"))
-        ]
-        assert {key: ours[key] for key in keys} == pytest.approx(
-            {key: theirs[key] for key in keys}, rel=1e-5, abs=1e-5
-        )
-    greedy_is_that_of_the_export(plain, "whole", step=4)
-
-
-def greedy_is_that_of_the_export(job: Job, out: str, *, step: int) -> None:
-    """Validation at `step` was sampled by vLLM from published weights; transformers writes the same
-    from the exported ones."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    hf = job.folder / out / "checkpoints" / f"step_{step:06d}" / "hf"
-    model, tokenizer = (
-        AutoModelForCausalLM.from_pretrained(hf, dtype=torch.float32),
-        AutoTokenizer.from_pretrained(hf),
-    )
-    samples = [row for row in job.lines(out, "val_samples.jsonl") if row["step"] == step]
-    assert len(samples) == 16
-    same = 0
-    for row in samples[:8]:
-        text = tokenizer.apply_chat_template(
-            row["messages"], tokenize=False, add_generation_prompt=True
-        )
-        ids = tokenizer(text, add_special_tokens=False, return_tensors="pt").input_ids
-        with torch.no_grad():
-            out = model.generate(
-                ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False
-            )
-        same += (
-            tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True) == row["response"]
-        )
-    assert same == 8
 
 
 def engine_processes(job: subprocess.Popen[str], kind: str) -> list[psutil.Process]:
@@ -296,58 +242,28 @@ def test_a_killed_rollout_engine_is_started_again_with_the_weights_of_its_step(p
     assert left_in_shared_memory(before) == set()
 
 
-def test_control_c_finishes_the_step_saves_and_goes_on_later(plain: Job) -> None:
-    before = shared_memory()
-    changed = {
-        **LONG_RUN,
-        "data__max_response_length": 200,
-        "actor_rollout_ref__rollout__ignore_eos": True,
-    }
-    job = plain.start("interrupted", **changed)
-    ended = finish_in_background(job)
-    wait_for(lambda: plain.lines("interrupted") or job.poll() is not None, what="step 1")
-    family = descendants(job.pid)
-    os.killpg(job.pid, signal.SIGINT)  # as a terminal does: to the whole group
-    code, printed = ended()
-    assert code == 130, printed[-3000:]
-    assert "the same command goes on from there" in printed
-    assert "Traceback" not in printed
-    step = plain.lines("interrupted")[-1]["step"]
-    assert (plain.folder / "interrupted" / "checkpoints" / f"step_{step:06d}").is_dir()
-    log = (plain.folder / "interrupted" / "run.log").read_text()
-    assert "INFO     rmrl.main_ppo: checking the configuration" in log
-    assert "INFO     rmrl.trainer.run: stopping after a checkpoint of this step" in log
-    assert f"stopped at step {step} of" in log.splitlines()[-1]
-    assert still_running(family) == []
-    assert left_in_shared_memory(before) == set()
-
-
 def test_a_second_control_c_ends_at_once_and_leaves_nothing(plain: Job) -> None:
     before = shared_memory()
-    (plain.folder / "functions" / "held.py").write_text(HELD)
-    hold, held = plain.folder / "hold", plain.folder / "held"
     changed = {
         **LONG_RUN,
         "data__max_response_length": 200,
+        "actor_rollout_ref__rollout__name": "hf",
         "actor_rollout_ref__rollout__ignore_eos": True,
-        "actor_rollout_ref__rollout__max_num_seqs": 8,  # the rule is called before all are written
-        "reward__models": "[held]",
         "reward__rule_timeout_s": 2 * LIMIT_S,
     }
-    job = plain.start("stopped", **changed)
-    ended = finish_in_background(job)
-    wait_for(lambda: plain.lines("stopped") or job.poll() is not None, what="step 1")
-    hold.touch()
-    wait_for(lambda: held.exists() or job.poll() is not None, what="a step that cannot end")
-    family = descendants(job.pid)
-    os.killpg(job.pid, signal.SIGINT)
     log = plain.folder / "stopped" / "run.log"
-    wait_for(
-        lambda: "press Ctrl-C again" in log.read_text() or job.poll() is not None,
-        what="the answer to the first",
-    )
-    os.killpg(job.pid, signal.SIGINT)
-    code, printed = ended()
+    with plain.held("stopped", after=1) as held:
+        job = plain.start("stopped", **changed)
+        ended = finish_in_background(job)
+        wait_for(lambda: held.exists() or job.poll() is not None, what="a step that cannot end")
+        family = descendants(job.pid)
+        os.killpg(job.pid, signal.SIGINT)
+        wait_for(
+            lambda: "press Ctrl-C again" in log.read_text() or job.poll() is not None,
+            what="the answer to the first",
+        )
+        os.killpg(job.pid, signal.SIGINT)
+        code, printed = ended()
     assert code == 130, printed[-3000:]
     assert "press Ctrl-C again" in printed
     assert "[rmrl] interrupted" in printed
