@@ -1,168 +1,208 @@
-"""Ways to train, each with real Ray, vLLM and torch.distributed on tiny random models: three jobs
-that together switch everything on."""
+"""Ways to train and to place models, each with real Ray, vLLM and torch.distributed on tiny random
+models: two jobs that together switch everything on."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from rmrl import main_export
 from rmrl.trainer.checkpoint import verify
-from tests.slow.trainer.test_main_job import greedy_is_that_of_the_export
-from tests.trainer.job import Job, left_in_shared_memory, shared_memory
+from tests.trainer.exports import (
+    a_critic_that_scores,
+    every_number_is_finite,
+    greedy_is_that_of_the_export,
+    the_policy_moved,
+)
+from tests.trainer.job import (
+    Job,
+    left_in_shared_memory,
+    shared_memory,
+    three_rewards,
+)
 
 pytestmark = pytest.mark.alone
 
-STEPS = 3
-ALL: dict[str, Any] = {
-    "data__val_files": "{folder}/train.parquet",
-    "trainer__val_before_train": False,
-    "trainer__test_freq": STEPS,
-}
 WAYS: dict[str, dict[str, Any]] = {
     # One step off: engines with devices of their own sample the next batch, and greedy baselines,
-    # while adapters train.
+    # while adapters train. The judge lives in a pool, the scalar model shares the policy's devices.
+    # Two responses are generated at a time.
     "ahead": {
         "algorithm__adv_estimator": "remax",
         "algorithm__filter_groups__enable": True,
         "algorithm__filter_groups__max_num_gen_batches": 2,
         "algorithm__rollout_correction__rollout_is": "token",
         "actor_rollout_ref__model__lora_rank": 4,
+        "actor_rollout_ref__rollout__max_num_seqs": 2,
         "actor_rollout_ref__rollout__pool": "sampling",
         "trainer__resource_pools__sampling__n_gpus_per_node": 1,
+        "trainer__resource_pools__judges__n_gpus_per_node": 1,
+        "reward__specs__judge__engine__pool": "judges",
+        "reward__engine__max_model_len": 512,
         "trainer__max_staleness": 1,
     },
-    # Two processes under the older sharding hold policy, reference and critic.
-    "fsdp": {
+    # Two processes under the older sharding hold policy and reference; the critic, adapters and a
+    # head, computes in a pool while they do.
+    "critic-pool": {
         "algorithm__adv_estimator": "gae",
         "algorithm__use_kl_in_reward": True,
         "algorithm__kl_ctrl__type": "adaptive",
         "algorithm__rollout_correction__rollout_rs": "geometric",
+        "algorithm__use_pf_ppo": True,
         "actor_rollout_ref__actor__strategy": "fsdp",
-        "critic__checkpoint__save_contents": "[hf_model]",
+        "actor_rollout_ref__actor__use_kl_loss": True,
+        "actor_rollout_ref__actor__policy_loss__loss_mode": "sapo",
+        "actor_rollout_ref__actor__entropy_coeff": 0.001,
         "actor_rollout_ref__actor__ppo_mini_batch_size": 2,
+        "critic__checkpoint__save_contents": "[hf_model]",
+        "critic__pool": "values",
+        "critic__model__lora_rank": 4,
+        "trainer__resource_pools__values__n_gpus_per_node": 1,
         "trainer__n_gpus_per_node": 2,
         "trainer__critic_warmup": 1,
         "trainer__save_freq": 1,
         "trainer__max_actor_ckpt_to_keep": 1,
     },
-    # The critic, adapters and a head, computes in a pool while the policy does.
-    "critic-pool": {
-        "algorithm__adv_estimator": "gae",
-        "algorithm__use_pf_ppo": True,
-        "actor_rollout_ref__actor__use_kl_loss": True,
-        "actor_rollout_ref__actor__policy_loss__loss_mode": "sapo",
-        "actor_rollout_ref__actor__entropy_coeff": 0.001,
-        "actor_rollout_ref__actor__ppo_mini_batch_size": 2,
-        "critic__pool": "values",
-        "critic__model__lora_rank": 4,
-        "trainer__resource_pools__values__n_gpus_per_node": 1,
-    },
 }
+STEPS = {"ahead": 6, "critic-pool": 3}
 MEASURED = {
-    "ahead": ("train/staleness", "group/rounds", "rollout_correction/weight_mean"),
-    "fsdp": (
+    "ahead": {"train/staleness", "group/rounds", "rollout_correction/weight_mean"},
+    "critic-pool": {
         "reward/kl_coef",
-        "rollout_correction/rejected",
-        "critic/value_loss",
-        "policy/rollout_logprob_diff",
-    ),
-    "critic-pool": (
         "policy/ref_kl",
+        "rollout_correction/rejected",
         "pf_ppo/distinct",
         "critic/value_loss",
         "critic/explained_variance",
         "policy/rollout_logprob_diff",
-    ),
+    },
 }
 """Metrics of every step that only this way has."""
 
 
+@dataclass(frozen=True)
+class Played:
+    """A job that has ended."""
+
+    job: Job
+    way: str
+    code: int
+    printed: str
+    in_shared_memory: set[str]
+    """Names of this job in shared memory, after its end."""
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return self.job.lines(self.way)
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.job.folder / self.way / "checkpoints"
+
+    @property
+    def last(self) -> Path:
+        return self.checkpoints / f"step_{STEPS[self.way]:06d}"
+
+
+Play = Callable[[str], Played]
+
+
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path) -> Job:
-    return Job(
-        folder=tmp_path_factory.mktemp("ways"), policy=tiny_llama, scalar=tiny_llama
+def play(
+    tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path, tiny_reward_llama: Path
+) -> Play:
+    """Run a way's job the first time that a test needs it."""
+    job = Job(
+        folder=tmp_path_factory.mktemp("ways"), policy=tiny_llama, scalar=tiny_reward_llama
     ).prepare()
+    rewards = {
+        key.replace(".", "__"): value
+        for key, value in three_rewards(tiny_llama, tiny_reward_llama).items()
+    }
+    played: dict[str, Played] = {}
+
+    def run(way: str) -> Played:
+        if way not in played:
+            before = shared_memory()
+            steps = STEPS[way]
+            settings = {
+                **(rewards if way == "ahead" else {}),
+                **WAYS[way],
+                "data__val_files": job.folder / "train.parquet",
+                "trainer__val_before_train": False,
+                "trainer__test_freq": steps,
+                "trainer__total_training_steps": steps,
+            }
+            code, printed = job.run(way, **settings)
+            names = left_in_shared_memory(before, of="rmrl")
+            played[way] = Played(
+                job=job, way=way, code=code, printed=printed, in_shared_memory=names
+            )
+        return played[way]
+
+    return run
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_way_trains_publishes_and_leaves_checkpoints_that_load(job: Job, way: str) -> None:
-    before = shared_memory()
-    settings = {
-        key: str(value).format(folder=job.folder) for key, value in {**ALL, **WAYS[way]}.items()
-    }
-    code, printed = job.run(way, trainer__total_training_steps=STEPS, **settings)
-    assert code == 0, printed[-3000:]
-    assert left_in_shared_memory(before, of="rmrl") == set()
-    lines = job.lines(way)
-    assert [line["step"] for line in lines] == [1, 2, 3]
-    for line in lines:
-        assert [
-            key
-            for key, value in line.items()
-            if isinstance(value, float) and not math.isfinite(value)
-        ] == []
-        assert [key for key in MEASURED[way] if key not in line] == []
-    out = job.folder / way / "checkpoints"
-    assert verify(out / "step_000003").step == STEPS
-    the_policy_moved(out / "step_000003" / "hf", job.policy)
-    greedy_is_that_of_the_export(job, way, step=STEPS)
-    CHECKS[way](job, lines, out)
+def test_a_way_trains_publishes_and_leaves_checkpoints_that_load(play: Play, way: str) -> None:
+    run = play(way)
+    assert run.code == 0, run.printed[-3000:]
+    assert run.in_shared_memory == set()
+    assert [line["step"] for line in run.lines] == list(range(1, STEPS[way] + 1))
+    for line in run.lines:
+        every_number_is_finite(line)
+        assert line.keys() >= MEASURED[way]
+    assert verify(run.last).step == STEPS[way]
+    the_policy_moved(run.last / "hf", run.job.policy)
+    greedy_is_that_of_the_export(run.job, way, step=STEPS[way])
 
 
-def the_policy_moved(hf: Path, start: Path) -> None:
-    """Its export has the names and shapes of the model it began as, and other numbers."""
-    now, then = load_file(hf / "model.safetensors"), load_file(start / "model.safetensors")
-    assert {name: tensor.shape for name, tensor in now.items()} == {
-        name: tensor.shape for name, tensor in then.items()
-    }
-    assert any(not torch.equal(now[name].float(), then[name].float()) for name in then)
-
-
-def ahead(job: Job, lines: list[dict[str, Any]], out: Path) -> None:
-    assert [line["train/staleness"] for line in lines] == [0, 1, 1]
-    samples = job.lines("ahead", "samples.jsonl")
-    assert {(row["step"], row["policy_version"]) for row in samples} == {(1, 0), (2, 0), (3, 1)}
+def test_sampled_ahead_each_batch_is_one_update_old(play: Play) -> None:
+    run = play("ahead")
+    lines, samples = run.lines, run.job.lines("ahead", "samples.jsonl")
+    assert [line["train/staleness"] for line in lines] == [0, *[1] * 5]
+    ages = {(row["step"], row["policy_version"]) for row in samples}
+    assert ages == {(1, 0), *((step, step - 2) for step in range(2, 7))}
     assert (
         all(row["advantage"] is not None for row in samples if row["step"] == 1)
         or lines[0]["group/rounds"] > 1
     )
 
 
-def fsdp(job: Job, lines: list[dict[str, Any]], out: Path) -> None:
-    assert [folder.name for folder in out.iterdir()] == ["step_000003"]
-    assert ["policy/loss" in line for line in lines] == [False, True, True]
-    # float32 on both sides: engines with older weights would disagree by far more
-    assert all(line["policy/rollout_logprob_diff"] < 1e-3 for line in lines)
-    a_critic_that_scores(out / "step_000003" / "hf_critic")
+def test_the_pools_judge_scores_while_others_are_generated(play: Play) -> None:
+    run = play("ahead")
+    assert "judges" in run.printed
+    warm = run.lines[1:]  # the first step loads the engine
+    # Of one step alone it could be late, on a machine that stops its process for a moment.
+    assert max(step["perf/streamed/judge"] for step in warm) > 0.3
+    for step in warm:
+        assert "perf/streamed/quality" not in step
+        assert step["score/judge/missing"] == 0
 
 
-def critic_pool(job: Job, lines: list[dict[str, Any]], out: Path) -> None:
-    assert all(line["policy/rollout_logprob_diff"] < 1e-3 for line in lines)
-    exported = job.folder / "exported"
+def test_the_pools_judge_is_loaded_once_and_never_put_away(play: Play) -> None:
+    lines = play("ahead").lines
+    assert sum(line.get("engine/judge/loads", 0) for line in lines) == 1
     assert (
-        main_export.main(
-            [f"checkpoint={out / 'step_000003'}", f"out={exported}", "role=critic", "dtype=float32"]
+        sum(
+            line.get("engine/judge/sleeps", 0) + line.get("engine/judge/unloads", 0)
+            for line in lines
         )
         == 0
     )
-    a_critic_that_scores(exported)
 
 
-def a_critic_that_scores(folder: Path) -> None:
-    """A model of one label for transformers; of adapters it knows nothing."""
-    from transformers import AutoModelForSequenceClassification
-
-    model, told = AutoModelForSequenceClassification.from_pretrained(
-        folder, output_loading_info=True
-    )
-    assert not any(told[what] for what in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    assert model(input_ids=torch.tensor([[1, 2, 3]])).logits.shape == (1, 1)
-
-
-CHECKS = {"ahead": ahead, "fsdp": fsdp, "critic-pool": critic_pool}
+def test_a_critic_in_a_pool_learns_first_and_its_exports_score(play: Play, tmp_path: Path) -> None:
+    run = play("critic-pool")
+    assert [folder.name for folder in run.checkpoints.iterdir()] == ["step_000003"]
+    assert ["policy/loss" in line for line in run.lines] == [False, True, True]
+    # float32 on both sides: engines with older weights would disagree by far more
+    assert all(line["policy/rollout_logprob_diff"] < 1e-3 for line in run.lines)
+    a_critic_that_scores(run.last / "hf_critic")
+    keys = [f"checkpoint={run.last}", f"out={tmp_path / 'critic'}", "role=critic", "dtype=float32"]
+    assert main_export.main(keys) == 0
+    a_critic_that_scores(tmp_path / "critic")
