@@ -18,6 +18,7 @@ from rmrl.registry import missing_package, version_problem
 from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.kinds.rule import call_of
 from rmrl.rewards.remote.reach import unreachable
+from rmrl.rewards.rules.own_time import HELD_UP_LIMIT_S
 from rmrl.rewards.rules.pool import LOAD_TIMEOUT_S, RulePool
 from rmrl.rewards.scoring.items import ResponseRow, score_item
 from rmrl.rewards.scoring.reading import part_item
@@ -172,5 +173,5 @@ def _call(spec: RewardSpec, rows: Sequence[ResponseRow], pool: RulePool) -> list
         calls.append(call_of(part_item(score_item(row, spec), spec.reads), token_ids=True))
     deadline = min(spec.timeout_s, _TRIAL_DEADLINE_S)
     return pool.submit(spec.function.frozen(), calls, deadline).result(
-        timeout=2 * LOAD_TIMEOUT_S + deadline * len(rows)
+        timeout=2 * LOAD_TIMEOUT_S + (deadline + HELD_UP_LIMIT_S) * len(rows)
     )

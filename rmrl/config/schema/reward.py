@@ -128,7 +128,8 @@ class RewardConfig:
     timeout_s: float = positive(600.0, may_change=True)
     """Longest time in which an engine finishes none of a component's requests."""
     rule_timeout_s: float = positive(10.0, may_change=True)
-    """Deadline of one rule on one response."""
+    """Deadline of one rule on one response, in seconds of its worker's own time: computing and
+    waiting count, a pause of the machine or a wait for a processor does not."""
     rule_workers: int | None = changeable(None)
     """Processes for rules; null: cores, at most 8."""
     engine: RewardEngineConfig = field(default_factory=RewardEngineConfig)

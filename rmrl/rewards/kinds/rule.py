@@ -63,7 +63,8 @@ class RuleReward:
         groups: bool = False,
         tokenizer: Any = None,
     ) -> None:
-        """`timeout_s`: deadline of one response, in seconds from the call of the function.
+        """`timeout_s`: deadline of one response, in seconds of the worker's own time (`own_time`)
+        from the call of the function.
 
         `token_ids`: the rule needs the responses' token ids. `groups`: it takes lists, and is
         called with the responses to one prompt together. `tokenizer`: for responses that arrive as

@@ -5,11 +5,12 @@
 
 One thread of the parent owns all workers. A worker reports when each call starts and ends, so a
 call's deadline counts from its start (queueing is never a time-out) and a hang is attributed to
-exactly one call. A worker past the deadline is killed and replaced; the rest of its chunk goes back
-to the queue. Workers are started with `subprocess`, never forked from the parent: they inherit
-neither torch nor Ray state, and `__main__` is not imported again. They die with the parent. Where a
-rule costs worker after worker, the next ones are forked by a subprocess that has imported it
-(`rule_nursery`).
+exactly one call. The deadline is one of the worker's own time (`own_time`): a machine that stops or
+starves a worker times out no good row. A worker past the deadline is killed and replaced; the rest
+of its chunk goes back to the queue. Workers are started with `subprocess`, never forked from the
+parent: they inherit neither torch nor Ray state, and `__main__` is not imported again. They die
+with the parent. Where a rule costs worker after worker, the next ones are forked by a subprocess
+that has imported it (`rule_nursery`).
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ from typing import Any
 from rmrl.errors import EngineLostError, RewardFunctionError
 from rmrl.rewards.kinds.rule_process import Nursery, WorkerProcess
 from rmrl.rewards.rules.dropin import FunctionSource
+from rmrl.rewards.rules.own_time import SHORTEST_LOOK_S, OwnTime, family_usage, look_distance
 from rmrl.types import ScoreResult
 
 LOAD_TIMEOUT_S = 120.0
-"""Deadline of starting a process and importing the function in it; apart from the calls'
-deadlines."""
+"""Deadline of starting a process and importing the function in it, in its own time too; apart from
+the calls' deadlines."""
 CHUNK_S = 0.05
 """Calls are sent in chunks that take about this long, as measured on the job's earlier calls, and
 that leave calls for the other workers."""
@@ -69,6 +71,11 @@ class _Job:
     call_s: float | None = None
     """Moving average of one call; None before the first."""
     load_losses: int = 0
+    look_s: float = 0.0
+    """Between two looks at a worker that is in one of its calls."""
+
+    def __post_init__(self) -> None:
+        self.look_s = look_distance(self.timeout_s)
 
     def chunk(self, workers: int) -> list[_Call]:
         """Take the next calls: one until their cost is known, then about CHUNK_S worth of them."""
@@ -108,13 +115,18 @@ class _Worker(WorkerProcess):
             self.loaded = set(nursery.ready)
         self.loading = False
         self.started = 0.0
-        self.deadline = 0.0
+        self.look_at = 0.0
+        """When to see whether the running call or the import is overdue."""
+        self._own: OwnTime | None = None
+        """Of the running call or the import; None before the first look at it."""
 
     def give(self, chunk: list[_Call]) -> None:
         """Hand over calls of one job. OSError as `send`."""
         self.calls.extend(chunk)
         self.loading = True
-        self.deadline = time.monotonic() + LOAD_TIMEOUT_S
+        self.started = time.monotonic()
+        self.look_at = self.started + look_distance(LOAD_TIMEOUT_S)
+        self._own = None
         self.send(pickle.dumps((chunk[0].job.source, [c.payload for c in chunk])))
 
     def busy_for(self) -> float:
@@ -123,16 +135,29 @@ class _Worker(WorkerProcess):
             return 0.0
         return (len(self.calls) - 1) * (self.calls[0].job.call_s or 0.0)
 
+    def due(self, now: float) -> bool:
+        """Whether it is time for `overdue`."""
+        return bool(self.calls) and self.look_at <= now
+
     def overdue(self, now: float) -> bool:
-        """Whether a call runs past its deadline."""
-        return bool(self.calls) and self.deadline <= now
+        """Look at the process: whether its call, or its import, has used up its deadline."""
+        job = self.calls[0].job
+        allowed_s, distance_s = job.timeout_s, job.look_s
+        if self.loading:
+            allowed_s, distance_s = LOAD_TIMEOUT_S, look_distance(LOAD_TIMEOUT_S)
+        if self._own is None:
+            self._own = OwnTime(self.started, distance_s)
+        remaining_s = allowed_s - self._own.look(now, family_usage(self.process.pid))
+        self.look_at = now + min(distance_s, max(SHORTEST_LOOK_S, remaining_s))
+        return remaining_s <= 0
 
     def begin(self, started: float) -> None:
         """The next call, if there is one, started at `started`."""
         self.loading = False
         self.started = started
+        self._own = None
         if self.calls:
-            self.deadline = started + self.calls[0].job.timeout_s
+            self.look_at = started + self.calls[0].job.look_s
 
     def answer(self, message: list[Any]) -> None:
         """Act on one message, see `rule_worker`."""
@@ -174,7 +199,7 @@ class RulePool:
         self, source: FunctionSource, calls: Sequence[Mapping[str, Any]], timeout_s: float
     ) -> Future[list[ScoreResult]]:
         """Run the rule once per entry of `calls` (keyword arguments), each within `timeout_s`
-        seconds of its start.
+        seconds of its worker's own time.
 
         The future holds one result per call, in order: "ok", "unparseable" (the rule returned
         None), "timeout", "worker_lost" or "user_error". RewardFunctionError in the future: the
@@ -267,11 +292,13 @@ class _Dispatcher:
                 self._listen()
                 now = time.monotonic()
                 for worker in tuple(self.workers):
-                    if not worker.overdue(now):
+                    if not worker.due(now):
                         continue
                     # An answer that is already written counts, however late it is read.
                     self._hear(worker)
-                    if worker in self.workers and worker.overdue(now):
+                    if worker not in self.workers or not worker.due(now):
+                        continue
+                    if worker.overdue(now):
                         self._lose(worker, overdue=not worker.ended())
                 self._dying = [worker for worker in self._dying if not worker.reaped()]
         except Exception as error:  # no call may wait for ever on a dead thread
@@ -315,12 +342,12 @@ class _Dispatcher:
         return worker
 
     def _listen(self) -> None:
-        """Wait for messages until the next deadline, and act on them."""
+        """Wait for messages until the next look at a worker, and act on them."""
         if len(self.workers) == self.limit:
             idle_in = min(worker.busy_for() for worker in self.workers)
             if idle_in > GATHER_S:
                 time.sleep(GATHER_S)
-        busy = [w.deadline for w in self.workers if w.calls]
+        busy = [w.look_at for w in self.workers if w.calls]
         wait = IDLE_WAIT_S
         if busy:
             wait = min(busy) - time.monotonic()
