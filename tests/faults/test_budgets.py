@@ -35,7 +35,7 @@ Score = Callable[..., Any]
 
 NUMBERS = "return 1 / 0 if solution_str == 'failed' else float(solution_str)"
 WAYS = """import time
-    if solution_str == 'hang': time.sleep(30)
+    if solution_str == 'hang': time.sleep(10**6)
     return {'none': None, 'raise': time.sleep}.get(solution_str, 1.0)"""
 """none: unparseable (data); raise: a function in the place of a number (user); hang: a time-out
 (infrastructure); else 1.0."""

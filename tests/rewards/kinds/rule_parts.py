@@ -30,6 +30,10 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None):
 def hang(_):
     while True: pass
 
+def stop(gate):
+    while not os.path.exists(gate): os.kill(os.getpid(), signal.SIGSTOP)
+    return 1.0
+
 def bomb(_):
     for _ in range(5): os.fork()
     while True: pass
@@ -51,7 +55,7 @@ WAYS = {
     "raise": deep, "exit": lambda g: sys.exit(1), "os_exit": lambda g: os._exit(3), "segv": lambda g: os.kill(os.getpid(), signal.SIGSEGV),
     "loop": hang, "sleep": lambda g: time.sleep(10**6), "regex": lambda g: re.match(r"(a+)+$", "a" * 40 + "b"),
     "stdout": lambda g: print("printed", flush=True) or os.write(1, b"written") and 1.0, "fork": lambda g: os.system("sleep 1000000"),
-    "socket": blocked, "bomb": bomb, "stop": lambda g: os.kill(os.getpid(), signal.SIGSTOP) or 1.0,
+    "socket": blocked, "bomb": bomb, "stop": stop,
 }
 """
 

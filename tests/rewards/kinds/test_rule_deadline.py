@@ -52,16 +52,19 @@ def test_a_hang_is_ended_and_costs_its_own_row_only(pool, ways, way):
 
 
 @on_linux
-def test_a_worker_that_is_stopped_for_longer_than_the_deadline_times_nothing_out(ways):
+def test_a_worker_that_is_stopped_for_longer_than_the_deadline_times_nothing_out(ways, tmp_path):
+    gate = tmp_path / "gate"
     with RulePool(1) as pool:
         assert score(pool, ways, items("length"))[0].status == "ok"
         (pid,) = pool.process_ids()
-        future = one_call(pool, ways, "stop", 0.5)
+        future = one_call(pool, ways, "stop", 0.5, str(gate))
         assert wait_until(lambda: state(pid) == "T")
         time.sleep(1.5)  # three deadlines
         assert not future.done()
+        gate.touch()
         os.kill(pid, signal.SIGCONT)
-        (result,) = future.result(300)
+        assert wait_until(future.done)
+        (result,) = future.result()
         assert (result.status, result.value) == ("ok", 1.0)
         assert result.latency_s > 1.5  # by the clock
         assert pool.process_ids() == [pid]

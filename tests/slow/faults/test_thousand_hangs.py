@@ -1,4 +1,4 @@
-"""A thousand responses that hang sympy or a regular expression: each costs its own row, and the
+"""Hundreds of responses that hang sympy or a regular expression: each costs its own row, and the
 pool is as good as before."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rmrl.rewards.rules.dropin import FunctionSource, load_dropin
 from rmrl.rewards.rules.pool import RulePool
 from rmrl.types import ScoreItem, ScoreResult
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(1800)
 
 SHIPPED = Path(__file__).parents[3] / "reward_functions"
 WORKERS, TIMEOUT_S = 4, 0.2
@@ -48,18 +48,19 @@ def sources(folder: Path) -> tuple[FunctionSource, FunctionSource]:
 
 
 async def both(
-    pool: RulePool, sympy: RuleReward, regex: RuleReward
+    sympy: RuleReward, regex: RuleReward, rows: int
 ) -> tuple[list[ScoreResult], list[ScoreResult]]:
-    """500 hangs of each, good ones among them."""
-    formulas = [TOWER if i % 5 else GOOD[i // 5 % 2][0] for i in range(625)]
-    words = [CATASTROPHE if i % 5 else "a" * 40 for i in range(625)]
-    return tuple(await asyncio.gather(sympy.score(items(formulas)), regex.score(items(words))))  # type: ignore[return-value]
+    """That many rows of each; four of five hang."""
+    formulas = [TOWER if i % 5 else GOOD[i // 5 % 2][0] for i in range(rows)]
+    words = [CATASTROPHE if i % 5 else "a" * 40 for i in range(rows)]
+    scored = await asyncio.gather(sympy.score(items(formulas)), regex.score(items(words)))
+    return scored[0], scored[1]
 
 
-def settled(before: set[psutil.Process], seconds: float = 30.0) -> bool:
-    """Whether there are, within that time, no more processes than the workers and the one that
-    forks them."""
-    end = time.monotonic() + seconds
+def settled(before: set[psutil.Process]) -> bool:
+    """Whether there are, in the end, no more processes than the workers and the one that forks
+    them."""
+    end = time.monotonic() + 300
     while not (fine := _few(before)) and time.monotonic() < end:
         time.sleep(0.1)
     return fine
@@ -70,7 +71,10 @@ def _few(before: set[psutil.Process]) -> bool:
     return len(family) <= WORKERS + 1 and all(p.status() != psutil.STATUS_ZOMBIE for p in family)
 
 
-def test_a_thousand_hangs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "hangs", [200, pytest.param(1000, marks=pytest.mark.nightly, id="a thousand")]
+)
+def test_many_hangs(tmp_path: Path, hangs: int) -> None:
     before = set(psutil.Process().children(recursive=True))
     math, match = sources(tmp_path)
     with RulePool(WORKERS) as pool:
@@ -78,36 +82,27 @@ def test_a_thousand_hangs(tmp_path: Path) -> None:
             reward(pool, math, 60.0).score(items([text for text, _ in GOOD] * WORKERS))
         )
         assert [r.value for r in warm] == [value for _, value in GOOD] * WORKERS
-        started = time.monotonic()
-        formulas, words = asyncio.run(both(pool, reward(pool, math), reward(pool, match)))
-        seconds = time.monotonic() - started
+        formulas, words = asyncio.run(
+            both(reward(pool, math), reward(pool, match), rows=hangs // 2 * 5 // 4)
+        )
         hung = [r for i, r in enumerate([*formulas, *words]) if i % 5]
-        assert len(hung) == 1000
+        assert len(hung) == hangs
         assert {r.status for r in hung} == {"timeout"}
         assert {r.value for r in hung} == {None}
         assert all("ran for more than 0.2 s and was killed" in r.detail for r in hung)
-        # Beside four hogs on a few busy cores a good one may not get its millisecond within 0.2 s;
-        # queueing never counts.
-        told = [(r, GOOD[i % 2][1]) for i, r in enumerate(formulas[::5])] + [
-            (r, 1.0) for r in words[::5]
-        ]
-        late = [r for r, _ in told if r.status == "timeout"]
-        assert all(r.value == value for r, value in told if r.status == "ok")
-        assert len(late) <= len(told) // 10
-        assert (
-            seconds < 400
-            # 1000 * 0.2 s / 4 workers = 50 s, and a fork each; the rest is for what else the machine
-            # does
-        )
+        # Beside four hogs on a few busy cores a good one may wait long for its millisecond; neither
+        # that nor queueing counts.
+        good = [*formulas[::5], *words[::5]]
+        values = [GOOD[i % 2][1] for i in range(len(formulas[::5]))] + [1.0] * len(words[::5])
+        assert [(r.status, r.value) for r in good] == [("ok", value) for value in values]
         after = asyncio.run(reward(pool, math, 60.0).score(items([text for text, _ in GOOD] * 20)))
         assert [(r.status, r.value) for r in after] == [("ok", value) for _, value in GOOD] * 20
         assert len(pool.process_ids()) <= WORKERS
         assert settled(before)
-    print(f"1000 hangs in {seconds:.0f} s; {len(late)} of {len(told)} good ones were late")
 
 
 def test_a_long_queue_is_no_time_out(tmp_path: Path) -> None:
-    """300 calls of 20 ms behind one worker: the last waits 6 s for its turn, six times its
+    """100 calls of 20 ms behind one worker: the last waits 2 s for its turn, four times its
     deadline."""
     path = tmp_path / "slow.py"
     path.write_text(
@@ -115,8 +110,11 @@ def test_a_long_queue_is_no_time_out(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     with RulePool(1) as pool:
+        started = time.monotonic()
         results = asyncio.run(
-            reward(pool, FunctionSource(str(path)), 1.0).score(items(["x"] * 300))
+            reward(pool, FunctionSource(str(path)), 0.5).score(items(["x"] * 100))
         )
-    assert [r.status for r in results] == ["ok"] * 300
-    assert max(r.latency_s for r in results) < 1.0
+        seconds = time.monotonic() - started
+    assert [r.status for r in results] == ["ok"] * 100
+    # One behind another: with its turn a call took no longer than the whole.
+    assert sum(r.latency_s for r in results) <= seconds
