@@ -29,6 +29,7 @@ from rmrl.rewards.specs.spec import OnMissing, RewardSpec
 from rmrl.trainer.batches import ScoredBatch, add_advantages, keep_informative, response_row
 from rmrl.trainer.scored_rollouts import ScoredRollouts
 from rmrl.types import Prompt, Response, RewardBatch, Rollouts
+from tests.patience import expires
 from tests.rewards.parts import engine, fake_host, judge, make_scorer, rows, rule
 
 Score = Callable[..., Any]
@@ -159,7 +160,7 @@ async def test_a_failure_that_counted_as_0_would_have_moved_them(
 async def test_each_cause_has_its_budget(
     score: Score, tmp_path: Path, texts: tuple[str, ...], budgets: dict[str, Any], said: str
 ) -> None:
-    spec = rule(tmp_path, "ways", WAYS, timeout_s=0.5)
+    spec = rule(tmp_path, "ways", WAYS, timeout_s=expires(0.5))
     if not said:
         assert (await score([spec], rows(*texts), **budgets)).keep_B.tolist() == [
             text == "a" for text in texts
@@ -199,7 +200,9 @@ async def test_errors_of_the_scorer_have_the_codes_that_commands_end_with(
         (
             StallError,
             5,
-            score([judge(tmp_path, "slow", timeout_s=0.5)], rows("a"), host=_NeverAnswers()),
+            score(
+                [judge(tmp_path, "slow", timeout_s=expires(0.5))], rows("a"), host=_NeverAnswers()
+            ),
         ),
     ):
         with pytest.raises(error) as caught:

@@ -82,17 +82,17 @@ class OwnTime:
         """
         passed = max(0.0, now - self._looked)
         credit = min(passed, self._most_s)
-        computed, held = 0.0, 0.0
+        computed, delayed = 0.0, 0.0
         for pid, usage in family.items():
             before = self._before.get(pid)
             if before is not None:
                 computed += usage.cpu_s - before.cpu_s
-                held = max(held, self._delay(pid, before, usage, passed))
+                delayed = max(delayed, self._delay(pid, before, usage, passed))
         if family and next(iter(family.values())).stopped:
-            held = credit
+            delayed = credit
         if len(family) > CROWD or self.held_up_s >= HELD_UP_LIMIT_S:
-            held = 0.0
-        counted = max(credit - held, min(credit, computed))
+            delayed = 0.0
+        counted = max(credit - delayed, min(credit, computed))
         self.counted_s += counted
         self.held_up_s += credit - counted
         self._looked = now

@@ -15,6 +15,7 @@ from rmrl.rewards.kinds.rule import RuleReward
 from rmrl.rewards.rules.dropin import FunctionSource
 from rmrl.rewards.rules.pool import RulePool
 from rmrl.types import ScoreItem, ScoreResult
+from tests.patience import PATIENCE_S
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -77,12 +78,18 @@ def items(*responses: str, truth: str = "four") -> list[ScoreItem]:
     ]
 
 
-def score(pool: RulePool, path: Path | str, responses: list[ScoreItem], *, timeout_s: float = 20.0):
+def score(
+    pool: RulePool, path: Path | str, responses: list[ScoreItem], *, timeout_s: float = PATIENCE_S
+) -> list[ScoreResult]:
     return asyncio.run(
         RuleReward("mine", FunctionSource(str(path)), pool=pool, timeout_s=timeout_s).score(
             responses
         )
     )
+
+
+def statuses(results: list[ScoreResult]) -> list[str]:
+    return [result.status for result in results]
 
 
 def state(pid: int) -> str:
@@ -99,7 +106,7 @@ def alive(pid: int) -> bool:
 
 
 def wait_until(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 300
+    end = time.monotonic() + PATIENCE_S
     while not condition() and time.monotonic() < end:
         time.sleep(0.02)
     return condition()

@@ -20,6 +20,7 @@ from rmrl.rewards.rules.dropin import FunctionSource, load_dropin
 from rmrl.rewards.rules.own_time import family_usage
 from rmrl.rewards.rules.pool import RulePool
 from rmrl.types import ScoreItem, ScoreResult
+from tests.patience import PATIENCE_S
 from tests.rewards.kinds.rule_parts import (
     EVERY_WAY,
     SHIPPED,
@@ -144,7 +145,7 @@ def computed_s(pool: RulePool) -> float:
 @on_linux
 def test_shipped_gsm8k_and_its_overhead(pool):
     reward = RuleReward(
-        "gsm8k", load_dropin(SHIPPED / "gsm8k.py", "gsm8k").source, pool=pool, timeout_s=10.0
+        "gsm8k", load_dropin(SHIPPED / "gsm8k.py", "gsm8k").source, pool=pool, timeout_s=PATIENCE_S
     )
     rows = items(*[f"so\n#### {i % 4}" for i in range(1024)], truth="3")
     asyncio.run(reward.score(rows))
@@ -161,7 +162,9 @@ def test_shipped_gsm8k_and_its_overhead(pool):
 def test_a_missing_reference_is_no_verdict(pool):
     source = load_dropin(SHIPPED / "gsm8k.py", "gsm8k").source
     (result,) = asyncio.run(
-        RuleReward("gsm8k", source, pool=pool, timeout_s=10.0).score(items("#### 1", truth=""))
+        RuleReward("gsm8k", source, pool=pool, timeout_s=PATIENCE_S).score(
+            items("#### 1", truth="")
+        )
     )
     assert result.status == "user_error"
     assert "holds no number" in result.detail
@@ -182,7 +185,7 @@ def test_workers_inherit_no_framework_and_no_main(tmp_path):
 def test_editing_the_file_during_a_run_changes_nothing(pool, tmp_path):
     path = tmp_path / "edited.py"
     path.write_text("def compute_score(solution_str):\n    return 1\n", encoding="utf-8")
-    reward = RuleReward("edited", FunctionSource(str(path)), pool=pool, timeout_s=5.0)
+    reward = RuleReward("edited", FunctionSource(str(path)), pool=pool, timeout_s=PATIENCE_S)
     path.write_text("def compute_score(solution_str):\n    return 2\n", encoding="utf-8")
     assert asyncio.run(reward.score(items("x")))[0].value == 1.0
 
@@ -202,7 +205,7 @@ def test_columns_reach_the_rule(pool, tmp_path):
         data_source="d",
         extra_info={"k": [1]},
     )
-    reward = RuleReward("columns", FunctionSource(str(path)), pool=pool, timeout_s=5.0)
+    reward = RuleReward("columns", FunctionSource(str(path)), pool=pool, timeout_s=PATIENCE_S)
     assert asyncio.run(reward.score([item]))[0].extra == {
         "data_source": "d",
         "ground_truth": "g",
@@ -219,8 +222,8 @@ def test_rules_share_the_pool_and_a_slow_one_does_not_hold_up_a_fast_one(pool, t
         encoding="utf-8",
     )
     first, rest = str(tmp_path / "first"), str(tmp_path / "rest")
-    slow = RuleReward("slow", FunctionSource(str(waits)), pool=pool, timeout_s=60.0)
-    fast = RuleReward("fast", FunctionSource(str(opens)), pool=pool, timeout_s=60.0)
+    slow = RuleReward("slow", FunctionSource(str(waits)), pool=pool, timeout_s=PATIENCE_S)
+    fast = RuleReward("fast", FunctionSource(str(opens)), pool=pool, timeout_s=PATIENCE_S)
 
     async def both() -> list[list[ScoreResult]]:
         behind = items(first, first, *[rest] * 28, truth=str(tmp_path / "log"))
@@ -251,7 +254,9 @@ def test_cancelling_drops_the_calls_not_yet_sent(tmp_path):
         await reward.score(items(str(after), truth=str(log)))
 
     with RulePool(1) as pool:
-        asyncio.run(cancel(RuleReward("slow", FunctionSource(str(path)), pool=pool, timeout_s=60)))
+        asyncio.run(
+            cancel(RuleReward("slow", FunctionSource(str(path)), pool=pool, timeout_s=PATIENCE_S))
+        )
     assert log.read_text(encoding="utf-8").split() == ["gate", "after"]
 
 
@@ -271,7 +276,7 @@ def test_a_closed_pool_has_no_processes_ends_open_calls_and_starts_again(ways):
     time.sleep(0.2)
     pool.close()
     with pytest.raises(EngineLostError, match="closed"):
-        future.result(300)
+        future.result(PATIENCE_S)
     assert wait_until(lambda: not any(alive(p) for p in pids))
     assert score(pool, ways, items("length"))[0].value == 4.0
     pool.close()
@@ -312,7 +317,7 @@ def run_script(ways: Path, what: str) -> subprocess.Popen[str]:
 
 def test_a_script_without_a_main_guard_works_and_leaves_nothing(ways):
     process = run_script(ways, "end")
-    output, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     head, line = output.splitlines()  # one "main runs": the script is not imported again
     assert (head, line.split()[0]) == ("main runs", "4.0")
@@ -328,7 +333,7 @@ def test_workers_die_with_a_parent_that_is_killed(ways):
     assert pids
     assert all(alive(p) for p in pids)
     process.kill()
-    process.communicate(timeout=300)
+    process.communicate(timeout=PATIENCE_S)
     assert wait_until(lambda: not any(alive(p) for p in pids))
 
 

@@ -16,6 +16,7 @@ from rmrl.rewards.kinds.rule import RuleReward
 from rmrl.rewards.rules import pool as pool_module
 from rmrl.rewards.rules.dropin import load_dropin
 from rmrl.rewards.rules.pool import RulePool
+from tests.patience import PATIENCE_S, expires
 from tests.rewards.kinds.rule_parts import (
     EVERY_WAY,
     SHIPPED,
@@ -26,6 +27,7 @@ from tests.rewards.kinds.rule_parts import (
     one_call,
     score,
     state,
+    statuses,
     wait_until,
 )
 
@@ -46,8 +48,10 @@ def ways(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("way", ["loop", "sleep", "regex", "fork", "socket", "bomb"])
 def test_a_hang_is_ended_and_costs_its_own_row_only(pool, ways, way):
     score(pool, ways, items("length", "length"))
-    results = score(pool, ways, items(*["length"] * 20, way, *["length"] * 20), timeout_s=0.3)
-    assert [r.status for r in results] == ["ok"] * 20 + ["timeout"] + ["ok"] * 20
+    results = score(
+        pool, ways, items(*["length"] * 20, way, *["length"] * 20), timeout_s=expires(0.3)
+    )
+    assert statuses(results) == ["ok"] * 20 + ["timeout"] + ["ok"] * 20
     assert "ran for more than 0.3 s and was killed" in results[20].detail
 
 
@@ -57,7 +61,7 @@ def test_a_worker_that_is_stopped_for_longer_than_the_deadline_times_nothing_out
     with RulePool(1) as pool:
         assert score(pool, ways, items("length"))[0].status == "ok"
         (pid,) = pool.process_ids()
-        future = one_call(pool, ways, "stop", 0.5, str(gate))
+        future = one_call(pool, ways, "stop", expires(0.5), str(gate))
         assert wait_until(lambda: state(pid) == "T")
         time.sleep(1.5)  # three deadlines
         assert not future.done()
@@ -77,14 +81,14 @@ def test_a_pause_of_the_whole_machine_times_nothing_out(tmp_path, monkeypatch):
     clock = Clock()
     monkeypatch.setattr(pool_module, "time", clock)
     with RulePool(1) as pool:
-        future = one_call(pool, path, str(gate), 60.0, str(log))
+        future = one_call(pool, path, str(gate), PATIENCE_S, str(log))
         assert wait_until(log.exists)
         clock.paused_s = 900.0
         seen = clock.readings
         assert wait_until(lambda: clock.readings > seen + 4)
         assert not future.done()
         gate.touch()
-        assert future.result(300)[0].status == "ok"
+        assert future.result(PATIENCE_S)[0].status == "ok"
 
 
 class Clock:
@@ -109,7 +113,7 @@ def test_a_kill_reaches_what_the_rule_started(pool, tmp_path):
         " pathlib.Path(solution_str).write_text(str(child.pid))\n    child.wait()\n",
         encoding="utf-8",
     )
-    (result,) = score(pool, path, items(str(note)), timeout_s=2.0)
+    (result,) = score(pool, path, items(str(note)), timeout_s=expires(2.0))
     assert result.status == "timeout"
     assert wait_until(lambda: not alive(int(note.read_text(encoding="utf-8"))))
 
@@ -121,9 +125,11 @@ def test_queueing_is_never_a_time_out(pool, tmp_path):
         encoding="utf-8",
     )
     started = time.monotonic()
-    results = score(pool, path, items(*["x"] * 20), timeout_s=0.6)  # 2 s of work for 2 workers
+    results = score(
+        pool, path, items(*["x"] * 20), timeout_s=expires(0.6)
+    )  # 2 s of work for 2 workers
     seconds = time.monotonic() - started
-    assert [r.status for r in results] == ["ok"] * 20
+    assert statuses(results) == ["ok"] * 20
     assert min(r.latency_s for r in results) >= 0.1
     # Two at a time and one behind another: with its turn a call took no longer than the whole.
     assert sum(r.latency_s for r in results) <= 2 * seconds
@@ -135,7 +141,7 @@ def test_a_slow_import_does_not_count(pool, tmp_path):
         "import time\ntime.sleep(0.5)\ndef compute_score(solution_str):\n    return 1\n",
         encoding="utf-8",
     )
-    assert score(pool, path, items("x"), timeout_s=0.2)[0].status == "ok"
+    assert score(pool, path, items("x"), timeout_s=expires(0.2))[0].status == "ok"
 
 
 HANGS = """import re
@@ -154,16 +160,16 @@ def test_many_hanging_inputs_leave_the_pool_alive(tmp_path):
     path.write_text(HANGS, encoding="utf-8")
     with RulePool(2) as pool:
         score(pool, path, items("fine", "fine"))
-        results = score(pool, path, items(*["loop", "fine", "regex"] * 10), timeout_s=0.05)
-        assert [r.status for r in results] == ["timeout", "ok", "timeout"] * 10
+        results = score(pool, path, items(*["loop", "fine", "regex"] * 10), timeout_s=expires(0.05))
+        assert statuses(results) == ["timeout", "ok", "timeout"] * 10
         assert score(pool, path, items("fine"))[0].value == 1.0
         assert len(pool.process_ids()) <= 2
 
 
 def test_sympy_that_never_ends_is_a_time_out(pool):
     source = load_dropin(SHIPPED / "math_verify.py", "math_verify").source
-    reward = RuleReward("math_verify", source, pool=pool, timeout_s=2.0)
+    reward = RuleReward("math_verify", source, pool=pool, timeout_s=expires(2.0))
     rows = items("$\\boxed{\\frac{14}{2}}$", "$\\boxed{9^{9^{9^{9}}}}$", "$\\boxed{8}$", truth="7")
     results = asyncio.run(reward.score(rows))
-    assert [r.status for r in results] == ["ok", "timeout", "ok"]
+    assert statuses(results) == ["ok", "timeout", "ok"]
     assert [r.value for r in results] == [1.0, None, 0.0]

@@ -19,6 +19,7 @@ from rmrl.rewards.kinds.rule import RuleReward
 from rmrl.rewards.rules.dropin import FunctionSource
 from rmrl.rewards.rules.pool import RulePool
 from rmrl.types import ScoreItem, ScoreResult
+from tests.patience import PATIENCE_S, expires
 
 RULE = """
 import os, random, signal, subprocess, time
@@ -30,13 +31,12 @@ def compute_score(solution_str):
     if solution_str == "crash":
         os.kill(os.getpid(), signal.SIGSEGV)
     if solution_str == "child":
-        subprocess.Popen(["sleep", "60"]); time.sleep(60)
+        subprocess.Popen(["sleep", "1000000"]); time.sleep(10**6)
     return {"score": 1, "parent": os.getppid(), "drawn": random.random(), "drawn_np": float(np.random.rand())}
 """
 
-PATIENT = 1.5
-"""Seconds that are enough for a row that ends at once, also while other programs use the
-processors."""
+HANG_S = expires(0.3)
+"""Seconds of its own that a row may take; one that ends at once needs a small part of them."""
 
 
 @pytest.fixture
@@ -52,7 +52,9 @@ def write(folder: Path, extra: str = "") -> tuple[Path, Path]:
     return path, log
 
 
-def score(pool: RulePool, path: Path, *responses: str, timeout_s: float = 0.3) -> list[ScoreResult]:
+def score(
+    pool: RulePool, path: Path, *responses: str, timeout_s: float = HANG_S
+) -> list[ScoreResult]:
     items = [
         ScoreItem(prompt_id=str(i), messages=(), response=text, rm_prompt="")
         for i, text in enumerate(responses)
@@ -64,12 +66,12 @@ def score(pool: RulePool, path: Path, *responses: str, timeout_s: float = 0.3) -
 
 def nursery_of(pool: RulePool, path: Path) -> psutil.Process:
     """Cost the pool workers until their successors are forked; the process that forks them."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         score(pool, path, "hang", "hang")
         parents = {
             r.extra["parent"]
-            for r in score(pool, path, *["fine"] * 4, timeout_s=20)
+            for r in score(pool, path, *["fine"] * 4, timeout_s=PATIENCE_S)
             if r.value is not None
         }
         if parents - {os.getpid()}:
@@ -85,16 +87,16 @@ def test_hangs_are_followed_by_forked_workers_that_import_nothing(
     nursery = nursery_of(pool, path)
     imports = len(log.read_text())
     assert [r.status for r in score(pool, path, *["hang"] * 8)] == ["timeout"] * 8
-    statuses = [r.status for r in score(pool, path, *["hang", "fine"] * 2, timeout_s=PATIENT)]
+    statuses = [r.status for r in score(pool, path, *["hang", "fine"] * 2, timeout_s=HANG_S)]
     assert statuses == ["timeout", "ok"] * 2
     assert len(log.read_text()) == imports
     assert len(pool.process_ids()) <= 2
-    forked = score(pool, path, "fine", timeout_s=20)[0]
+    forked = score(pool, path, "fine", timeout_s=PATIENCE_S)[0]
     assert forked.extra["parent"] == nursery.pid
     drawn: list[dict[str, Any]] = []
     for _ in range(3):
         score(pool, path, "hang", "hang")
-        drawn.append(dict(score(pool, path, "fine", timeout_s=20)[0].extra))
+        drawn.append(dict(score(pool, path, "fine", timeout_s=PATIENCE_S)[0].extra))
     assert len({each["drawn"] for each in drawn}) == len({each["drawn_np"] for each in drawn}) == 3
 
 
@@ -103,21 +105,23 @@ def test_a_forked_worker_is_killed_with_its_children_and_reports_how_it_died(
 ) -> None:
     path, _ = write(tmp_path)
     nursery = nursery_of(pool, path)
-    [crashed] = score(pool, path, "crash", timeout_s=20)
+    [crashed] = score(pool, path, "crash", timeout_s=PATIENCE_S)
     assert crashed.status == "worker_lost"
     assert "its process died of SIGSEGV, twice" in crashed.detail
     before = {p.pid for p in sleepers()}
-    assert score(pool, path, "child", timeout_s=1.0)[0].status == "timeout"
+    assert score(pool, path, "child", timeout_s=expires(1.0))[0].status == "timeout"
     assert gone(lambda: {p.pid for p in sleepers()} - before == set())
     assert gone(lambda: psutil.STATUS_ZOMBIE not in [p.status() for p in nursery.children()])
 
 
 def sleepers() -> list[psutil.Process]:
-    return [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "60"]]
+    return [
+        p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "1000000"]
+    ]
 
 
-def gone(condition: Any, seconds: float = 10.0) -> bool:
-    end = time.monotonic() + seconds
+def gone(condition: Any) -> bool:
+    end = time.monotonic() + PATIENCE_S
     while not condition() and time.monotonic() < end:
         time.sleep(0.05)
     return bool(condition())
@@ -127,15 +131,15 @@ def test_the_pool_outlives_its_nursery(pool: RulePool, tmp_path: Path) -> None:
     path, _ = write(tmp_path)
     nursery = nursery_of(pool, path)
     os.kill(nursery.pid, signal.SIGKILL)
-    assert [r.status for r in score(pool, path, *["fine"] * 8, timeout_s=20)] == ["ok"] * 8
-    results = score(pool, path, "hang", "fine", "hang", "fine", timeout_s=PATIENT)
+    assert [r.status for r in score(pool, path, *["fine"] * 8, timeout_s=PATIENCE_S)] == ["ok"] * 8
+    results = score(pool, path, "hang", "fine", "hang", "fine", timeout_s=HANG_S)
     assert [r.status for r in results] == ["timeout", "ok", "timeout", "ok"]
     # a worker of the dead nursery may still answer; once both have hung, none is left
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE_S
     parents: set[int] = set()
     while parents != {os.getpid()} and time.monotonic() < end:
         score(pool, path, "hang", "hang")
-        answers = score(pool, path, *["fine"] * 4, timeout_s=20)
+        answers = score(pool, path, *["fine"] * 4, timeout_s=PATIENCE_S)
         parents = {r.extra["parent"] for r in answers if r.value is not None}
     assert parents == {os.getpid()}
 
@@ -161,7 +165,7 @@ def test_closing_leaves_nothing(tmp_path: Path) -> None:
 def test_a_rule_with_threads_is_never_forked(pool: RulePool, tmp_path: Path, extra: str) -> None:
     path, log = write(tmp_path, extra)
     assert [r.status for r in score(pool, path, *["hang"] * 6)] == ["timeout"] * 6
-    results = score(pool, path, *["fine"] * 4, timeout_s=20)
+    results = score(pool, path, *["fine"] * 4, timeout_s=PATIENCE_S)
     assert {r.extra["parent"] for r in results} == {os.getpid()}
     assert len(log.read_text()) >= 6
 
@@ -174,4 +178,4 @@ def test_an_import_that_works_once_only_keeps_its_own_error(pool: RulePool, tmp_
         f" sys.exit({sys.maxsize})\n",
     )
     assert [r.status for r in score(pool, path, *["hang"] * 3)] == ["timeout"] * 3
-    assert [r.status for r in score(pool, path, "fine", timeout_s=20)] == ["ok"]
+    assert [r.status for r in score(pool, path, "fine", timeout_s=PATIENCE_S)] == ["ok"]

@@ -14,11 +14,12 @@ from rmrl.rewards.kinds.rule import RuleReward
 from rmrl.rewards.rules.dropin import FunctionSource, load_dropin
 from rmrl.rewards.rules.pool import RulePool
 from rmrl.types import ScoreItem, ScoreResult
+from tests.patience import PATIENCE_S, expires
 
 pytestmark = pytest.mark.timeout(1800)
 
 SHIPPED = Path(__file__).parents[3] / "reward_functions"
-WORKERS, TIMEOUT_S = 4, 0.2
+WORKERS, TIMEOUT_S = 4, expires(0.2)
 REGEX = """import re
 def compute_score(solution_str, ground_truth):
     return float(re.fullmatch(r"(a+)+", solution_str) is not None)
@@ -60,7 +61,7 @@ async def both(
 def settled(before: set[psutil.Process]) -> bool:
     """Whether there are, in the end, no more processes than the workers and the one that forks
     them."""
-    end = time.monotonic() + 300
+    end = time.monotonic() + PATIENCE_S
     while not (fine := _few(before)) and time.monotonic() < end:
         time.sleep(0.1)
     return fine
@@ -79,7 +80,7 @@ def test_many_hangs(tmp_path: Path, hangs: int) -> None:
     math, match = sources(tmp_path)
     with RulePool(WORKERS) as pool:
         warm = asyncio.run(
-            reward(pool, math, 60.0).score(items([text for text, _ in GOOD] * WORKERS))
+            reward(pool, math, PATIENCE_S).score(items([text for text, _ in GOOD] * WORKERS))
         )
         assert [r.value for r in warm] == [value for _, value in GOOD] * WORKERS
         formulas, words = asyncio.run(
@@ -95,7 +96,9 @@ def test_many_hangs(tmp_path: Path, hangs: int) -> None:
         good = [*formulas[::5], *words[::5]]
         values = [GOOD[i % 2][1] for i in range(len(formulas[::5]))] + [1.0] * len(words[::5])
         assert [(r.status, r.value) for r in good] == [("ok", value) for value in values]
-        after = asyncio.run(reward(pool, math, 60.0).score(items([text for text, _ in GOOD] * 20)))
+        after = asyncio.run(
+            reward(pool, math, PATIENCE_S).score(items([text for text, _ in GOOD] * 20))
+        )
         assert [(r.status, r.value) for r in after] == [("ok", value) for _, value in GOOD] * 20
         assert len(pool.process_ids()) <= WORKERS
         assert settled(before)
@@ -112,7 +115,7 @@ def test_a_long_queue_is_no_time_out(tmp_path: Path) -> None:
     with RulePool(1) as pool:
         started = time.monotonic()
         results = asyncio.run(
-            reward(pool, FunctionSource(str(path)), 0.5).score(items(["x"] * 100))
+            reward(pool, FunctionSource(str(path)), expires(0.5)).score(items(["x"] * 100))
         )
         seconds = time.monotonic() - started
     assert [r.status for r in results] == ["ok"] * 100
