@@ -105,3 +105,8 @@ def combined(
 def rewards(batch: RewardBatch) -> list[float | None]:
     assert [math.isnan(r) for r in batch.rewards_B] == [not keep for keep in batch.keep_B]
     return [None if math.isnan(r) else round(float(r), 9) for r in batch.rewards_B]
+
+
+def rewards_of(specs: list[RewardSpec], *columns: Sequence[Any], **more: Any) -> list[float | None]:
+    """Combined rewards of rows; the arguments are those of `combined`."""
+    return rewards(combined(specs, *columns, **more))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rmrl.errors import RewardError
-from tests.rewards.combine.parts import combined, rewards, spec
+from tests.rewards.combine.parts import combined, rewards, rewards_of, spec
 
 
 def test_masked_rows_have_no_reward():
@@ -18,38 +18,29 @@ def test_masked_rows_have_no_reward():
 def test_renormalize_keeps_the_total_weight():
     specs = [spec("a", 1.0, "renormalize"), spec("b", 3.0), spec("c", 4.0)]
     # row 1 lacks a: 8 / 7 * (3 * 1 + 4 * 0.5)
-    assert rewards(combined(specs, [2.0, None], [1.0, 1.0], [0.5, 0.5])) == [
-        7.0,
-        round(8 / 7 * 5, 9),
-    ]
+    assert rewards_of(specs, [2.0, None], [1.0, 1.0], [0.5, 0.5]) == [7.0, round(8 / 7 * 5, 9)]
 
 
 def test_renormalize_with_a_negative_weight_keeps_the_absolute_total():
     # |1| + |-2| = 3; without a: -2 * 3 / 2 = -3
-    assert rewards(
-        combined(
-            [spec("a", 1.0, "renormalize"), spec("b", -2.0, "renormalize")],
-            [None, 5.0],
-            [0.5, None],
-        )
+    assert rewards_of(
+        [spec("a", 1.0, "renormalize"), spec("b", -2.0, "renormalize")], [None, 5.0], [0.5, None]
     ) == [-1.5, 15.0]
 
 
 def test_renormalize_does_not_count_what_was_skipped():
     specs = [spec("a", 1.0, "renormalize"), spec("b", 3.0), spec("c", 4.0)]
     # c is skipped, a missing: the total of those that count is 4, all of it now b's
-    assert rewards(combined(specs, [None], [1.0], ["skipped"])) == [4.0]
+    assert rewards_of(specs, [None], [1.0], ["skipped"]) == [4.0]
 
 
 def test_a_row_that_lost_everything_has_no_reward():
     two = [spec("a", 1.0, "renormalize"), spec("b", 1.0, "renormalize")]
-    assert rewards(combined(two, [None, 1.0], [None, 1.0])) == [None, 2.0]
+    assert rewards_of(two, [None, 1.0], [None, 1.0]) == [None, 2.0]
     # what is left has weight 0: no honest number either
-    assert rewards(combined([spec("a", 1.0, "renormalize"), spec("b", 0.0)], [None], [7.0])) == [
-        None
-    ]
+    assert rewards_of([spec("a", 1.0, "renormalize"), spec("b", 0.0)], [None], [7.0]) == [None]
     # what is left was not even asked
-    assert rewards(combined(two, [None], ["skipped"])) == [None]
+    assert rewards_of(two, [None], ["skipped"]) == [None]
 
 
 @pytest.mark.parametrize(
@@ -57,12 +48,12 @@ def test_a_row_that_lost_everything_has_no_reward():
 )
 def test_no_other_combiner_rescales_what_is_left(how: str, expected: float):
     specs = [spec("a", 1.0, "renormalize"), spec("b", 1.0), spec("c", 1.0)]
-    assert rewards(combined(specs, [None], [2.0], [3.0], how=how, soft_min_beta=0.0)) == [expected]
+    assert rewards_of(specs, [None], [2.0], [3.0], how=how, soft_min_beta=0.0) == [expected]
 
 
 def test_lexicographic_cannot_place_a_row_that_lacks_a_key():
     specs = [spec("a", 1.0, "renormalize"), spec("b", 1.0)]
-    assert rewards(combined(specs, [None, 1.0, 2.0], [9.0, 2.0, 3.0], how="lexicographic")) == [
+    assert rewards_of(specs, [None, 1.0, 2.0], [9.0, 2.0, 3.0], how="lexicographic") == [
         None,
         0.0,
         1.0,
@@ -97,7 +88,7 @@ def test_fail_stops_and_says_why():
 
 
 def test_everything_missing_and_nothing_at_all():
-    assert rewards(combined([spec("a", 1.0)], [None, None])) == [None, None]
+    assert rewards_of([spec("a", 1.0)], [None, None]) == [None, None]
     for how in (
         "weighted_sum",
         "fold",
@@ -108,7 +99,7 @@ def test_everything_missing_and_nothing_at_all():
         "lexicographic",
         "gate",
     ):
-        assert rewards(combined([spec("a", 1.0), spec("b", 1.0)], [], [], how=how)) == []
+        assert rewards_of([spec("a", 1.0), spec("b", 1.0)], [], [], how=how) == []
         assert combined([spec("a", 1.0), spec("b", 1.0)], [], [], how=how).columns_BC.shape == (
             0,
             2,

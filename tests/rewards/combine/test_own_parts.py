@@ -12,7 +12,7 @@ from rmrl.errors import ConfigError
 from rmrl.rewards.combine import CombineInputs, combine_problems
 from rmrl.rewards.scoring.rows import Rows
 from rmrl.rewards.transforms import parse_transforms
-from tests.rewards.combine.parts import combined, rewards, spec
+from tests.rewards.combine.parts import rewards_of, spec
 
 
 def first_present(inputs: CombineInputs, *, settings: RewardConfig) -> np.ndarray:
@@ -38,17 +38,12 @@ class Power:
 def test_an_own_combiner():
     how = "tests.rewards.combine.test_own_parts:first_present"
     assert combine_problems(RewardConfig(models=["a"], combine=how), ["a"]) == []
-    assert rewards(combined([spec("a"), spec("b")], ["skipped", 2.0], [3.0, 4.0], how=how)) == [
-        3.0,
-        2.0,
-    ]
+    assert rewards_of([spec("a"), spec("b")], ["skipped", 2.0], [3.0, 4.0], how=how) == [3.0, 2.0]
 
 
 def test_an_own_transform():
     kind = "tests.rewards.combine.test_own_parts:Power"
-    assert rewards(combined([spec("a", transforms=({"kind": kind, "exponent": 3},))], [2.0])) == [
-        8.0
-    ]
+    assert rewards_of([spec("a", transforms=({"kind": kind, "exponent": 3},))], [2.0]) == [8.0]
     with pytest.raises(ConfigError, match="exponent=0: must be greater than 0"):
         parse_transforms({"kind": kind, "exponent": 0}, "t")
     with pytest.raises(ConfigError, match="is not a transform"):

@@ -15,7 +15,7 @@ from rmrl.rewards.combine.schedules import Schedule
 from rmrl.rewards.scoring.missing import check_missing
 from rmrl.rewards.transforms import Chain
 from rmrl.types import ScoreResult, Scores
-from tests.rewards.combine.parts import combined, process, rewards, rows, spec
+from tests.rewards.combine.parts import combined, process, rewards, rewards_of, rows, spec
 
 HOWS = ("weighted_sum", "fold", "product", "min", "max", "soft_min")
 
@@ -34,12 +34,12 @@ def test_a_component_of_weight_zero_masks_no_row():
 def test_no_policy_of_a_watched_component_touches_the_reward(how: str, policy: str):
     watched = spec("b", 0.0, policy, value=7.0 if policy == "impute" else None)
     alone = combined([spec("a", 2.0)], [3.0], how=how)
-    assert rewards(combined([spec("a", 2.0), watched], [3.0], [None], how=how)) == rewards(alone)
+    assert rewards_of([spec("a", 2.0), watched], [3.0], [None], how=how) == rewards(alone)
 
 
 def test_lexicographic_leaves_a_watched_key_out():
     specs = [spec("a", 0.0), spec("b", 1.0)]
-    assert rewards(combined(specs, [None, 9.0, 1.0], [2.0, 1.0, 3.0], how="lexicographic")) == [
+    assert rewards_of(specs, [None, 9.0, 1.0], [2.0, 1.0, 3.0], how="lexicographic") == [
         0.5,
         0.0,
         1.0,
@@ -49,7 +49,7 @@ def test_lexicographic_leaves_a_watched_key_out():
 def test_on_missing_fail_counts_where_the_weight_is_not_zero():
     ramp = {"b": Schedule(((0.0, 0.0), (10.0, 0.0), (20.0, 1.0)))}
     specs = [spec("a", 1.0), spec("b", 0.0, "fail")]
-    assert rewards(combined(specs, [1.0], [None], schedules=ramp, step=10)) == [1.0]
+    assert rewards_of(specs, [1.0], [None], schedules=ramp, step=10) == [1.0]
     with pytest.raises(RewardError, match="reward 'b' gave no verdict for 1 of 1"):
         combined(specs, [1.0], [None], schedules=ramp, step=11)
 
@@ -70,17 +70,12 @@ def test_the_weight_of_the_row_decides_with_by_source():
 
 
 def test_a_row_of_watched_components_alone_has_the_reward_zero():
-    assert rewards(combined([spec("a", 0.0), spec("b", 0.0)], [1.0, None], [None, None])) == [
-        0.0,
-        0.0,
-    ]
-    assert rewards(combined([spec("a", 0.0)], [1.0, None], how="lexicographic")) == [0.5, 0.5]
+    assert rewards_of([spec("a", 0.0), spec("b", 0.0)], [1.0, None], [None, None]) == [0.0, 0.0]
+    assert rewards_of([spec("a", 0.0)], [1.0, None], how="lexicographic") == [0.5, 0.5]
 
 
 def test_renormalize_has_nothing_to_rescale_where_the_rest_is_watched():
-    assert rewards(combined([spec("a", 1.0, "renormalize"), spec("b", 0.0)], [None], [7.0])) == [
-        None
-    ]
+    assert rewards_of([spec("a", 1.0, "renormalize"), spec("b", 0.0)], [None], [7.0]) == [None]
 
 
 @pytest.mark.parametrize("how", ["gate", "weighted_sum"])
@@ -97,7 +92,7 @@ def test_a_gate_of_weight_zero_still_gates_and_its_missing_verdict_still_masks(h
 
 def test_a_gate_in_front_of_watched_components_is_watched():
     specs = [spec("a", 1.0), spec("g", 0.0), spec("b", 0.0, gates=("g",))]
-    assert rewards(combined(specs, [1.0], [None], ["skipped"])) == [1.0]
+    assert rewards_of(specs, [1.0], [None], ["skipped"]) == [1.0]
 
 
 def test_the_gates_of_an_ensembles_members_take_part():
@@ -136,4 +131,4 @@ def test_a_watched_process_reward_sends_nothing_to_tokens():
     batch = combined(specs, [1.0], [process(0.5, (3, 0.25), (9, 0.5))])
     assert rewards(batch) == [1.0]
     assert batch.steps == ()
-    assert rewards(combined(specs, [1.0], [process(0.5, (3, 0.25))], how="min")) == [1.0]
+    assert rewards_of(specs, [1.0], [process(0.5, (3, 0.25))], how="min") == [1.0]

@@ -6,7 +6,7 @@ import numpy as np
 
 from rmrl.rewards.combine import weights_matrix
 from rmrl.rewards.combine.schedules import Schedule
-from tests.rewards.combine.parts import combined, rewards, rows, spec
+from tests.rewards.combine.parts import combined, rewards, rewards_of, rows, spec
 
 
 def test_weights_by_source():
@@ -31,14 +31,12 @@ def test_a_component_of_another_source_is_neither_counted_nor_missing():
 def test_other_sources_stay_out_of_the_minimum_and_of_the_rescaling():
     specs = [spec("a", sources={"math": 1.0}), spec("b"), spec("c", policy="renormalize")]
     about = rows(2, sources=["math", "chat"])
-    assert rewards(
-        combined(specs, [-1.0, -1.0], [2.0, 2.0], [3.0, 3.0], how="min", about=about)
-    ) == [-1.0, 2.0]
-    # c is missing: math has 3 components for 2, chat 2 for 1
-    assert rewards(combined(specs, [-1.0, -1.0], [2.0, 2.0], [None, None], about=about)) == [
-        1.5,
-        4.0,
+    assert rewards_of(specs, [-1.0, -1.0], [2.0, 2.0], [3.0, 3.0], how="min", about=about) == [
+        -1.0,
+        2.0,
     ]
+    # c is missing: math has 3 components for 2, chat 2 for 1
+    assert rewards_of(specs, [-1.0, -1.0], [2.0, 2.0], [None, None], about=about) == [1.5, 4.0]
 
 
 def test_a_schedule_replaces_the_weight():
@@ -59,10 +57,10 @@ def test_a_schedule_leaves_other_sources_alone():
 
 def test_parts_of_ensembles_stay_out_of_the_sum():
     specs = [spec("judges"), spec("judge_a", part_of="judges", policy="fail")]
-    assert rewards(combined(specs, [1.0, 2.0], [50.0, None])) == [1.0, 2.0]
+    assert rewards_of(specs, [1.0, 2.0], [50.0, None]) == [1.0, 2.0]
 
 
-def test_the_weights_told_are_the_specs_where_sources_differ():
+def test_the_weights_reported_are_those_of_the_specs_where_sources_differ():
     specs = [spec("a", 9.0, sources={"math": 1.0, "chat": 2.0})]
     assert combined(
         specs, [1.0, 1.0], about=rows(2, sources=["math", "chat"])
