@@ -14,13 +14,14 @@ from rmrl.config.schema import RewardConfig
 from rmrl.errors import RewardFunctionError
 from rmrl.rewards.rules.forms import InLists, MisfitError, OneByOne, rule_form
 from rmrl.rewards.scoring.items import ResponseRow
-from rmrl.rewards.specs.resolve import resolve_rewards
+from rmrl.rewards.specs.resolve import Resolved, resolve_rewards
 from rmrl.rewards.specs.section import Surroundings
 from rmrl.types import Prompt, RewardBatch
 from tests.rewards.parts import make_scorer
 
 MODULE = """
 import asyncio
+import logging
 
 def lengths(completions, **columns):
     return [float(len(c[0]["content"] if isinstance(c, list) else c)) for c in completions]
@@ -115,300 +116,6 @@ class Scaled:
 
 def breaks(completions, **columns):
     return [1 / int(c[0]["content"]) for c in completions]
-"""
-
-Score = Callable[..., Any]
-
-
-@pytest.fixture
-def score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: Any) -> Score:
-    """score(name, *rows): named in reward.models as a user names it, resolved, run in a worker."""
-    (tmp_path / "rules_of_others.py").write_text(MODULE, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    around = Surroundings(device="cpu", threads=1, functions_dirs=[tmp_path])
-
-    async def run(name: str, *rows: ResponseRow) -> RewardBatch:
-        resolved = resolve_rewards(RewardConfig(models=[name]), around)
-        assert resolved.problems == []
-        scorer = make_scorer(resolved.specs, tokenizer)
-        try:
-            return await scorer.score(rows)
-        finally:
-            await scorer.close()
-
-    return run
-
-
-def row(
-    text: str = "four", *, plain: bool = False, token_ids: tuple[int, ...] = (), **extra_info: Any
-) -> ResponseRow:
-    turns = [{"role": "user", "content": "2+2?"}]
-    prompt = Prompt(
-        id="0",
-        messages=turns,
-        token_ids=(),
-        ground_truth="four",
-        extra_info=extra_info,
-        plain_text=plain,
-        data_source="sums",
-    )
-    return ResponseRow(prompt=prompt, text=text, token_ids=token_ids, tokens=len(token_ids))
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("lengths", [4.0, 2.0]),
-        ("waits", [1.0, 0.0]),
-        ("compute_score", [1.0, 0.0]),
-        ("Exact", [2.0, 0.0]),
-        ("Later", [2.0, 0.0]),
-    ],
-)
-async def test_every_form_gives_scores(score: Score, name: str, expected: list[float]) -> None:
-    batch = await score(f"rules_of_others:{name}", row("four"), row("no"))
-    assert [r.detail for r in batch.scores.results[0]] == ["", ""]
-    assert batch.rewards_B.tolist() == expected
-
-
-async def test_a_conversation_has_messages_and_plain_text_has_strings(score: Score) -> None:
-    batch = await score("rules_of_others:seen", row(level=3), row(plain=True))
-    chat, plain = (r.extra for r in batch.scores.results[0])
-    assert chat["prompt"] == [{"role": "user", "content": "2+2?"}]
-    assert chat["completion"] == [{"role": "assistant", "content": "four"}]
-    assert (plain["prompt"], plain["completion"]) == ("2+2?", "four")
-    columns = [
-        "answer",
-        "data_source",
-        "extra_info",
-        "finish_reason",
-        "ground_truth",
-        "response_tokens",
-        "solution",
-    ]
-    assert (plain["names"], chat["names"]) == (columns, sorted([*columns, "level"]))
-
-
-async def test_token_ids_where_there_are_some(score: Score) -> None:
-    batch = await score("rules_of_others:tokens", row(token_ids=(7, 8)), row())
-    known, unknown = batch.scores.results[0]
-    assert known.value == 15.0
-    assert (unknown.status, unknown.detail) == (
-        "user_error", "tokens needs completion_ids, and this response came as text, without its tokens; "
-        "give reward.specs.<name>.tokenizer=<the policy's>",
-    )  # fmt: skip
-
-
-async def test_columns_are_entries_of_extra_info_and_none_is_no_verdict(score: Score) -> None:
-    batch = await score("rules_of_others:level", row(difficulty=3), row(other=1))
-    there, lacking = batch.scores.results[0]
-    assert there.value == 3.0
-    assert lacking.status == "user_error"
-    assert lacking.detail.startswith("level needs difficulty, which this row does not have")
-    assert lacking.detail.endswith("extra_info (here: other)")
-    batch = await score("rules_of_others:unsure", row())
-    assert batch.scores.results[0][0].status == "unparseable"
-
-
-async def test_what_is_logged_becomes_columns(score: Score) -> None:
-    batch = await score("rules_of_others:logs", row())
-    assert batch.scores.results[0][0].extra == {"first": "f", "share": 0.5}
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        (
-            "two",
-            "two returned 2 rewards for 1 completion; return exactly one per completion, in order",
-        ),
-        ("bare", "bare returned 1.0 (float); a list with one reward per completion is needed"),
-        ("broken", "broken raised ZeroDivisionError"),
-        ("text", "text returned '0.5' (str); a score is a number"),
-    ],
-)
-async def test_mistakes_are_reported(score: Score, name: str, said: str) -> None:
-    (result,) = (await score(f"rules_of_others:{name}", row())).scores.results[0]
-    assert (result.value, result.status) == (None, "user_error")
-    assert result.detail.startswith(said)
-
-
-async def test_a_drop_in_file_may_have_the_form_as_well(score: Score, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
-        "def compute_score(completions, **columns):\n    return [3.0]\n", encoding="utf-8"
-    )
-    assert (await score("mine", row())).rewards_B.tolist() == [3.0]
-
-
-def signature(parameters: str) -> Callable[..., Any]:
-    scope: dict[str, Any] = {}
-    exec(f"def function({parameters}):\n    return [locals()]\n", scope)
-    return scope["function"]
-
-
-@pytest.mark.parametrize(
-    ("parameters", "form"),
-    [
-        ("solution_str", OneByOne),
-        ("**columns", OneByOne),
-        ("prompts, completions, answer", InLists),
-        ("completions", InLists),
-        ("prompts, **columns", InLists),
-        ("completion_ids, **columns", InLists),
-    ],
-)
-def test_forms_are_distinguished_by_parameters(parameters: str, form: type) -> None:
-    assert type(rule_form(signature(parameters), "here")) is form
-
-
-def test_a_row_wins_over_the_names_of_the_ground_truth() -> None:
-    offered = {
-        "solution_str": "r",
-        "messages": [],
-        "plain_text": False,
-        "ground_truth": "g",
-        "extra_info": {"solution": "long"},
-    }
-    returned = rule_form(signature("completions, solution, answer, missing=1"), "here").call(
-        offered
-    )
-    assert (returned["solution"], returned["answer"], returned["missing"]) == (["long"], ["g"], 1)
-
-
-def test_arrays_of_one_are_lists_of_one() -> None:
-    import numpy as np
-
-    offered = {"solution_str": "r", "messages": [], "plain_text": False, "extra_info": {}}
-    assert rule_form(lambda completions: np.asarray([0.5]), "here").call(offered) == 0.5
-    for returned in (np.asarray(0.5), np.asarray([0.5, 1.0]), {"score": 1}, "1", []):
-        with pytest.raises(MisfitError):
-            rule_form(lambda completions, returned=returned: returned, "here").call(offered)
-
-
-def test_both_forms_at_once_are_refused() -> None:
-    with pytest.raises(
-        RewardFunctionError, match=r"here: function.* names both solution_str and prompts"
-    ):
-        rule_form(signature("solution_str, prompts"), "here")
-
-
-# --- groups, other trainers' signatures, arguments
-
-
-def grouped(*texts: str, group: int = 0) -> list[ResponseRow]:
-    return [dataclasses.replace(row(text), group=group) for text in texts]
-
-
-@pytest.fixture
-def resolved_with(tmp_path: Path, score: Score, tokenizer: Any) -> Score:
-    """resolved_with(function, arguments, *rows): a rule with arguments of its own."""
-    around = Surroundings(device="cpu", threads=1, functions_dirs=[tmp_path])
-
-    async def run(function: str, arguments: dict[str, Any], *rows: ResponseRow) -> Any:
-        spec = {"kind": "rule", "function": f"rules_of_others:{function}", "arguments": arguments}
-        resolved = resolve_rewards(RewardConfig(models=["mine"], specs={"mine": spec}), around)
-        if resolved.problems:
-            return resolved.problems
-        scorer = make_scorer(resolved.specs, tokenizer)
-        try:
-            return (await scorer.score(rows)).rewards_B.tolist()
-        finally:
-            await scorer.close()
-
-    return run
-
-
-async def test_a_function_that_looks_at_the_group_gets_the_group(score: Score) -> None:
-    """Alone every response would have the rank 0."""
-    batch = await score(
-        "rules_of_others:ranks", *grouped("b", "c", "a"), *grouped("z", "y", group=1)
-    )
-    assert batch.rewards_B.tolist() == [1.0, 2.0, 0.0, 1.0, 0.0]
-
-
-async def test_a_group_that_raises_costs_the_rows_it_has_to(score: Score) -> None:
-    batch = await score("rules_of_others:breaks", *grouped("2", "0", "4"))
-    assert [result.value for result in batch.scores.results[0]] == [0.5, None, 0.25]
-    assert "ZeroDivisionError" in batch.scores.results[0][1].detail
-
-
-async def test_the_batch_signature_of_verl(score: Score) -> None:
-    batch = await score("rules_of_others:batch", *grouped("four", "no"))
-    assert batch.rewards_B.tolist() == [1.0, 0.0]
-    assert [result.extra["count"] for result in batch.scores.results[0]] == [2, 2]
-
-
-async def test_the_signature_of_openrlhf(score: Score) -> None:
-    batch = await score("rules_of_others:reward_func", *grouped("four", "no"))
-    assert batch.rewards_B.tolist() == [1.0, 0.0]
-    first, second = (result.extra for result in batch.scores.results[0])
-    assert (first["scores"], second["scores"]) == (1.0, 0.0)
-    assert (first["length"], second["length"]) == (len("2+2?four"), len("2+2?no"))
-    assert first["mean"] == 0.5
-
-
-async def test_a_function_that_needs_the_trainers_state_gets_a_hint(score: Score) -> None:
-    (result,) = (await score("rules_of_others:needs_state", row())).scores.results[0]
-    assert result.status == "user_error"
-    assert "change weights by step with reward.weight_schedules" in result.detail
-
-
-@pytest.mark.parametrize(
-    ("function", "arguments", "expected"),
-    [
-        ("above", {"threshold": 3}, [1.0, 0.0]),
-        ("longer_than", {"limit": 3}, [1.0, 0.0]),
-        ("Scaled", {"factor": 2.5}, [2.5, 2.5]),
-    ],
-)
-async def test_a_rule_may_have_arguments_of_its_own(
-    resolved_with: Score, function: str, arguments: dict[str, Any], expected: list[float]
-) -> None:
-    assert await resolved_with(function, arguments, row("four"), row("no")) == expected
-
-
-@pytest.mark.parametrize(
-    ("function", "arguments", "words"),
-    [
-        ("above", {"treshold": 3}, "takes no argument 'treshold'; did you mean 'threshold'?"),
-        ("above", {}, "needs threshold, which no rule is given"),
-        ("Scaled", {"speed": 1}, "Scaled(speed=1) raised TypeError"),
-        (
-            "above",
-            "3",
-            (
-                "reward.specs.mine.arguments='3': give entries, e.g."
-                " reward.specs.mine.arguments.threshold=0.5"
-            ),
-        ),
-    ],
-)
-async def test_wrong_arguments_are_found_before_anything_starts(
-    resolved_with: Score, function: str, arguments: Any, words: str
-) -> None:
-    (problem,) = await resolved_with(function, arguments)
-    assert words in problem
-
-
-async def test_token_ids_of_text_come_from_the_tokenizer_that_is_named(
-    tmp_path: Path, score: Score, tokenizer: Any
-) -> None:
-    spec = {"kind": "rule", "function": "rules_of_others:tokens", "tokenizer": "/policy"}
-    around = Surroundings(device="cpu", threads=1, functions_dirs=[tmp_path])
-    resolved = resolve_rewards(RewardConfig(models=["mine"], specs={"mine": spec}), around)
-    scorer = make_scorer(resolved.specs, tokenizer)
-    try:
-        batch = await scorer.score([row("four"), row(token_ids=(7, 8))])
-    finally:
-        await scorer.close()
-    assert batch.rewards_B.tolist() == [
-        sum(tokenizer("four", add_special_tokens=False)["input_ids"]),
-        15.0,
-    ]
-
-
-OTHERS = """
-import logging
 
 class Call:  # an object of TRL's form that a function makes, as trl.rewards.get_... return them
     __name__ = "scaled_length"
@@ -476,75 +183,291 @@ nothing_to_call = object()
 """
 
 
-@pytest.fixture
-def others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: Any) -> Score:
-    """others(name, entries, *rows): the result of each row, of a rule with entries of its own."""
-    (tmp_path / "rules_of_more_others.py").write_text(OTHERS, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    around = Surroundings(device="cpu", threads=1, functions_dirs=[tmp_path])
+@dataclasses.dataclass
+class Rules:
+    """Rules of the module above, as a user names them."""
 
-    async def run(name: str, entries: dict[str, Any], *rows: ResponseRow) -> Any:
-        spec = {"kind": "rule", "function": f"rules_of_more_others:{name}", **entries}
-        resolved = resolve_rewards(RewardConfig(models=["mine"], specs={"mine": spec}), around)
+    folder: Path
+    tokenizer: Any
+
+    def resolve(self, name: str, **entries: Any) -> Resolved:
+        dropin = (self.folder / f"{name}.py").exists()
+        function = name if dropin else f"rules_of_others:{name}"
+        config = RewardConfig(models=[function])
+        if entries:
+            spec = {"kind": "rule", "function": function, **entries}
+            config = RewardConfig(models=["mine"], specs={"mine": spec})
+        surroundings = Surroundings(device="cpu", threads=1, functions_dirs=[self.folder])
+        return resolve_rewards(config, surroundings)
+
+    async def score(self, name: str, *rows: ResponseRow, **entries: Any) -> RewardBatch:
+        """Rewards of the rows, by a rule that runs in a worker."""
+        resolved = self.resolve(name, **entries)
         assert resolved.problems == []
-        scorer = make_scorer(resolved.specs, tokenizer)
+        scorer = make_scorer(resolved.specs, self.tokenizer)
         try:
-            batch = await scorer.score(rows, within_budget=False)
+            return await scorer.score(rows)
         finally:
             await scorer.close()
-        return batch.scores.results[0]
 
-    return run
+    async def results(self, name: str, *rows: ResponseRow, **entries: Any) -> Any:
+        return (await self.score(name, *rows, **entries)).scores.results[0]
 
-
-async def test_an_object_that_a_function_makes_is_called_as_trl_calls_it(others: Score) -> None:
-    """It was called as a class of ms-swift's: with strings where TRL passes messages."""
-    entries = {"arguments": {"factor": 0.5}}
-    results = await others("get_scaled_length", entries, row("four"), row("no"))
-    assert [result.value for result in results] == [2.0, 1.0]
+    async def rewards(self, name: str, *rows: ResponseRow, **entries: Any) -> list[float]:
+        return (await self.score(name, *rows, **entries)).rewards_B.tolist()
 
 
-async def test_a_class_of_ms_swift_gets_its_settings_and_the_token_ids(others: Score) -> None:
-    entries = {"arguments": {"args": {"soft_max_length": 2}}}
-    rows = [row("four", token_ids=(1, 2, 3)), row("no", token_ids=(1, 2))]
-    results = await others("Overlong", entries, *rows)
-    assert [result.value for result in results] == [0.0, 1.0]
+@pytest.fixture
+def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: Any) -> Rules:
+    (tmp_path / "rules_of_others.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    return Rules(tmp_path, tokenizer)
 
 
-async def test_an_older_class_of_ms_swift_gets_the_completions(others: Score) -> None:
-    results = await others("Tools", {}, *grouped("four", "no"))
-    assert [result.detail for result in results] == ["", ""]
-    assert [result.value for result in results] == [1.0, 0.0]
+def row(
+    text: str = "four", *, plain: bool = False, token_ids: tuple[int, ...] = (), **extra_info: Any
+) -> ResponseRow:
+    turns = [{"role": "user", "content": "2+2?"}]
+    prompt = Prompt(
+        id="0",
+        messages=turns,
+        token_ids=(),
+        ground_truth="four",
+        extra_info=extra_info,
+        plain_text=plain,
+        data_source="sums",
+    )
+    return ResponseRow(prompt=prompt, text=text, token_ids=token_ids, tokens=len(token_ids))
 
 
-@pytest.mark.parametrize(("name", "value"), [("one_at_a_time", 0.5), ("scalar", 0.25)])
-async def test_a_function_of_openrlhf_may_return_one_number_for_one_response(
-    others: Score, name: str, value: float
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("lengths", None, [4.0, 2.0]),
+        ("waits", None, [1.0, 0.0]),
+        ("compute_score", None, [1.0, 0.0]),
+        ("Exact", None, [2.0, 0.0]),
+        ("Later", None, [2.0, 0.0]),
+        ("above", {"threshold": 3}, [1.0, 0.0]),
+        ("longer_than", {"limit": 3}, [1.0, 0.0]),
+        ("Scaled", {"factor": 2.5}, [2.5, 2.5]),
+        # An object that a function makes is called as TRL calls it, with messages.
+        ("get_scaled_length", {"factor": 0.5}, [2.0, 1.0]),
+        ("correct_later", None, [1.0, 0.0]),
+    ],
+)
+async def test_every_form_gives_scores(
+    rules: Rules, name: str, arguments: dict[str, Any] | None, expected: list[float]
 ) -> None:
-    results = await others(name, {}, *grouped("four", "no"))
-    assert [result.value for result in results] == [value, value]
+    entries = {} if arguments is None else {"arguments": arguments}
+    batch = await rules.score(name, row("four"), row("no"), **entries)
+    assert [r.detail for r in batch.scores.results[0]] == ["", ""]
+    assert batch.rewards_B.tolist() == expected
 
 
-async def test_a_reward_function_of_verifiers_is_called_once_per_response(others: Score) -> None:
-    results = await others("correct", {}, row("four", level=1), row("no", level=2))
-    assert [result.value for result in results] == [1.1, 0.2]
-    results = await others("correct_later", {}, row("four"), row("no"))
-    assert [result.value for result in results] == [1.0, 0.0]
+async def test_a_conversation_has_messages_and_plain_text_has_strings(rules: Rules) -> None:
+    results = await rules.results("seen", row(level=3), row(plain=True))
+    chat, plain = (r.extra for r in results)
+    assert chat["prompt"] == [{"role": "user", "content": "2+2?"}]
+    assert chat["completion"] == [{"role": "assistant", "content": "four"}]
+    assert (plain["prompt"], plain["completion"]) == ("2+2?", "four")
+    columns = "answer data_source extra_info finish_reason ground_truth response_tokens solution"
+    assert plain["names"] == columns.split()
+    assert chat["names"] == sorted([*columns.split(), "level"])
 
 
-async def test_a_rubric_of_verifiers_scores_a_group_and_its_metrics_are_columns(
-    others: Score,
+async def test_token_ids_where_there_are_some(rules: Rules) -> None:
+    known, unknown = await rules.results("tokens", row(token_ids=(7, 8)), row())
+    assert known.value == 15.0
+    assert unknown.status == "user_error"
+    assert "tokens needs completion_ids, and this response came as text" in unknown.detail
+    assert "give reward.specs.<name>.tokenizer=<the policy's>" in unknown.detail
+
+
+async def test_token_ids_of_text_come_from_the_tokenizer_that_is_named(
+    rules: Rules, tokenizer: Any
 ) -> None:
-    results = await others("rubric", {}, *grouped("four", "no", "five"))
-    assert [result.value for result in results] == [1.0, 0.0, 1.0]
+    rows = [row("four"), row(token_ids=(7, 8))]
+    rewards = await rules.rewards("tokens", *rows, tokenizer="/policy")
+    assert rewards == [sum(tokenizer("four", add_special_tokens=False)["input_ids"]), 15.0]
+
+
+async def test_columns_are_entries_of_extra_info_and_none_is_no_verdict(rules: Rules) -> None:
+    complete, incomplete = await rules.results("level", row(difficulty=3), row(other=1))
+    assert complete.value == 3.0
+    assert incomplete.status == "user_error"
+    assert incomplete.detail.startswith("level needs difficulty, which this row does not have")
+    assert incomplete.detail.endswith("extra_info (here: other)")
+    (unsure,) = await rules.results("unsure", row())
+    assert unsure.status == "unparseable"
+
+
+async def test_what_is_logged_becomes_columns(rules: Rules) -> None:
+    (result,) = await rules.results("logs", row())
+    assert result.extra == {"first": "f", "share": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("two", "two returned 2 rewards for 1 completion; return exactly one per completion"),
+        ("bare", "bare returned 1.0 (float); a list with one reward per completion is needed"),
+        ("broken", "broken raised ZeroDivisionError"),
+        ("text", "text returned '0.5' (str); a score is a number"),
+        ("needs_state", "change weights by step with reward.weight_schedules"),
+    ],
+)
+async def test_mistakes_are_reported(rules: Rules, name: str, words: str) -> None:
+    (result,) = await rules.results(name, row())
+    assert (result.value, result.status) == (None, "user_error")
+    assert words in result.detail
+
+
+async def test_a_drop_in_file_may_have_the_form_as_well(rules: Rules) -> None:
+    file = rules.folder / "mine.py"
+    file.write_text("def compute_score(completions, **columns):\n    return [3.0]\n")
+    assert await rules.rewards("mine", row()) == [3.0]
+
+
+def signature(parameters: str) -> Callable[..., Any]:
+    scope: dict[str, Any] = {}
+    exec(f"def function({parameters}):\n    return [locals()]\n", scope)
+    return scope["function"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "form"),
+    [
+        ("solution_str", OneByOne),
+        ("**columns", OneByOne),
+        ("prompts, completions, answer", InLists),
+        ("completions", InLists),
+        ("prompts, **columns", InLists),
+        ("completion_ids, **columns", InLists),
+    ],
+)
+def test_forms_are_distinguished_by_parameters(parameters: str, form: type) -> None:
+    assert type(rule_form(signature(parameters), "here")) is form
+
+
+def test_a_row_wins_over_the_names_of_the_ground_truth() -> None:
+    offered = {
+        "solution_str": "r",
+        "messages": [],
+        "plain_text": False,
+        "ground_truth": "g",
+        "extra_info": {"solution": "long"},
+    }
+    returned = rule_form(signature("completions, solution, answer, missing=1"), "here").call(
+        offered
+    )
+    assert (returned["solution"], returned["answer"], returned["missing"]) == (["long"], ["g"], 1)
+
+
+def test_arrays_of_one_are_lists_of_one() -> None:
+    import numpy as np
+
+    offered = {"solution_str": "r", "messages": [], "plain_text": False, "extra_info": {}}
+    assert rule_form(lambda completions: np.asarray([0.5]), "here").call(offered) == 0.5
+    for returned in (np.asarray(0.5), np.asarray([0.5, 1.0]), {"score": 1}, "1", []):
+        with pytest.raises(MisfitError):
+            rule_form(lambda completions, returned=returned: returned, "here").call(offered)
+
+
+def test_both_forms_at_once_are_refused() -> None:
+    with pytest.raises(
+        RewardFunctionError, match=r"here: function.* names both solution_str and prompts"
+    ):
+        rule_form(signature("solution_str, prompts"), "here")
+
+
+# --- groups, other trainers' signatures, arguments
+
+
+def grouped(*texts: str, group: int = 0) -> list[ResponseRow]:
+    return [dataclasses.replace(row(text), group=group) for text in texts]
+
+
+async def test_a_function_that_looks_at_the_group_gets_the_group(rules: Rules) -> None:
+    """Alone every response would have the rank 0."""
+    rows = [*grouped("b", "c", "a"), *grouped("z", "y", group=1)]
+    assert await rules.rewards("ranks", *rows) == [1.0, 2.0, 0.0, 1.0, 0.0]
+
+
+async def test_a_group_that_raises_costs_the_rows_it_has_to(rules: Rules) -> None:
+    results = await rules.results("breaks", *grouped("2", "0", "4"))
+    assert [result.value for result in results] == [0.5, None, 0.25]
+    assert "ZeroDivisionError" in results[1].detail
+
+
+async def test_the_batch_signature_of_verl(rules: Rules) -> None:
+    results = await rules.results("batch", *grouped("four", "no"))
+    assert [result.value for result in results] == [1.0, 0.0]
+    assert [result.extra["count"] for result in results] == [2, 2]
+
+
+async def test_the_signature_of_openrlhf(rules: Rules) -> None:
+    results = await rules.results("reward_func", *grouped("four", "no"))
+    assert [result.value for result in results] == [1.0, 0.0]
+    first, second = (result.extra for result in results)
+    assert (first["scores"], second["scores"]) == (1.0, 0.0)
+    assert (first["length"], second["length"]) == (len("2+2?four"), len("2+2?no"))
+    assert first["mean"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "words"),
+    [
+        ("above", {"treshold": 3}, "takes no argument 'treshold'; did you mean 'threshold'?"),
+        ("above", {}, "needs threshold, which no rule is given"),
+        ("Scaled", {"speed": 1}, "Scaled(speed=1) raised TypeError"),
+        ("above", "3", "arguments='3': give entries, e.g. reward.specs.mine.arguments.threshold="),
+    ],
+)
+def test_wrong_arguments_are_found_before_anything_starts(
+    rules: Rules, function: str, arguments: Any, words: str
+) -> None:
+    (problem,) = rules.resolve(function, arguments=arguments).problems
+    assert words in problem
+
+
+# --- ms-swift, OpenRLHF and verifiers
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "rows", "values"),
+    [
+        (  # a class of ms-swift gets its settings and the token ids
+            "Overlong",
+            {"args": {"soft_max_length": 2}},
+            [row("four", token_ids=(1, 2, 3)), row("no", token_ids=(1, 2))],
+            [0.0, 1.0],
+        ),
+        ("Tools", {}, grouped("four", "no"), [1.0, 0.0]),  # an older one gets the completions
+        # a function of OpenRLHF may return one number for one response
+        ("one_at_a_time", {}, grouped("four", "no"), [0.5, 0.5]),
+        ("scalar", {}, grouped("four", "no"), [0.25, 0.25]),
+        # a reward function of verifiers is called once per response
+        ("correct", {}, [row("four", level=1), row("no", level=2)], [1.1, 0.2]),
+        ("rubric", {}, grouped("four", "no", "five"), [1.0, 0.0, 1.0]),
+        ("Rubric", {"bonus": 0.5}, grouped("four", "no"), [1.5, 0.5]),
+    ],
+)
+async def test_rules_of_other_libraries(
+    rules: Rules, name: str, arguments: dict[str, Any], rows: list[ResponseRow], values: list[float]
+) -> None:
+    results = await rules.results(name, *rows, **({"arguments": arguments} if arguments else {}))
+    assert [result.detail for result in results] == [""] * len(rows)
+    assert [result.value for result in results] == values
+
+
+async def test_metrics_of_a_rubric_of_verifiers_are_columns(rules: Rules) -> None:
+    results = await rules.results("rubric", *grouped("four", "no", "five"))
     assert results[1].extra == {"longest": 0.0, "answer": len("four")}
-    entries = {"arguments": {"bonus": 0.5}}
-    results = await others("Rubric", entries, *grouped("four", "no"))
-    assert [result.value for result in results] == [1.5, 0.5]
 
 
-async def test_what_a_rubric_logs_as_an_error_is_no_reward_of_zero(others: Score) -> None:
+async def test_what_a_rubric_logs_as_an_error_is_no_reward_of_zero(rules: Rules) -> None:
     """verifiers counts a reward function that raises as 0."""
-    results = await others("rubric", {}, *grouped("four", "bad"))
+    results = await rules.results("rubric", *grouped("four", "bad"))
     assert [result.status for result in results] == ["ok", "user_error"]
     assert "longest: division by zero" in results[1].detail
