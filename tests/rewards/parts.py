@@ -26,7 +26,7 @@ from rmrl.rewards.rules.dropin import load_dropin
 from rmrl.rewards.scoring.items import ResponseRow
 from rmrl.rewards.scoring.scorer import Scorer
 from rmrl.rewards.specs.spec import OnMissing, RewardSpec
-from rmrl.types import Prompt, Sampling, ScoreItem
+from rmrl.types import Prompt, RewardBatch, Sampling, ScoreItem
 
 ENGINE = EngineSpec(
     path="/models/judge", runner="generate", name="fake", dtype="bfloat16", max_model_len=None, max_num_seqs=8, max_num_batched_tokens=512,
@@ -185,6 +185,17 @@ def make_scorer(
     return Scorer(
         specs, config, residency=residency, tokenizer=always(tokenizer), rule_workers=workers
     )
+
+
+async def scored(
+    specs: Sequence[RewardSpec], rows: Sequence[ResponseRow], tokenizer: Any = None, **settings: Any
+) -> RewardBatch:
+    """A batch scored by a scorer of its own, which is closed afterwards."""
+    scorer = make_scorer(specs, tokenizer, **settings)
+    try:
+        return await scorer.score(rows)
+    finally:
+        await scorer.close()
 
 
 def fake_host(**deaths: int) -> FakeHost:

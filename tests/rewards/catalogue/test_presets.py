@@ -27,7 +27,7 @@ from rmrl.rewards.specs.table import reward_table
 from rmrl.scoring.resolve import resolve
 from rmrl.types import ScoreResult
 from tests.engine_models import write_gated_scorer
-from tests.rewards.parts import checkpoint, make_scorer, rows
+from tests.rewards.parts import checkpoint, rows, scored
 
 ROOT = Path(__file__).resolve().parents[3]
 SKYWORK = "skywork-reward-v2-qwen3-0.6b"
@@ -50,10 +50,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def resolved(*names: str, trusted: bool = False, **settings: Any) -> Resolved:
     config = RewardConfig(models=list(names), **settings)
     return resolve(
-        config,
-        device="cpu",
-        shipped_functions=ROOT / "reward_functions",
-        trust_remote_code=trusted,
+        config, device="cpu", shipped_functions=ROOT / "reward_functions", trust_remote_code=trusted
     )
 
 
@@ -251,11 +248,11 @@ async def judged(name: str, text: str, tokenizer: Any, *, truth: str | None = "1
     engine = dataclasses.replace(
         spec.engines["main"], name="fake", kwargs={"text": text, **script}, max_model_len=50_000
     )
-    scorer = make_scorer([dataclasses.replace(spec, engines={"main": engine})], tokenizer)
-    try:
-        batch = await scorer.score(rows("one answer", "another", truth=truth, group_size=2))
-    finally:
-        await scorer.close()
+    batch = await scored(
+        [dataclasses.replace(spec, engines={"main": engine})],
+        rows("one answer", "another", truth=truth, group_size=2),
+        tokenizer,
+    )
     return list(batch.scores.results[0])
 
 

@@ -11,7 +11,7 @@ import pytest
 from rmrl.errors import RewardFunctionError
 from rmrl.rewards.kinds.row_errors import QUOTED_CHARACTERS, Batched, quoted
 from rmrl.rewards.rules.verdict import RowError
-from tests.rewards.parts import JUDGE, judge, make_scorer, rows
+from tests.rewards.parts import JUDGE, judge, rows, scored
 
 FILE = __file__
 
@@ -122,11 +122,7 @@ async def test_a_batch_goes_on_without_the_row_a_drop_in_raised_on(
         JUDGE
         + f"\ndef {function}:\n    assert '7' not in responses, 'a seven'\n    return {ready}\n"
     )
-    scorer = make_scorer([judge(tmp_path, code=code)], tokenizer)
-    try:
-        batch = await scorer.score(rows("3", "7", "5"))
-    finally:
-        await scorer.close()
+    batch = await scored([judge(tmp_path, code=code)], rows("3", "7", "5"), tokenizer)
     statuses = [result.status for result in batch.scores.results[0]]
     assert statuses[1] == "user_error"
     assert "user_error" not in (statuses[0], statuses[2])
@@ -156,11 +152,7 @@ async def test_an_input_that_cannot_be_read_costs_its_row(
     line = code.splitlines().index(
         "def rm_preprocess(text_prompts, text_responses, tgt_tokenizer):", 3
     )
-    scorer = make_scorer([judge(tmp_path, code=code)], tokenizer)
-    try:
-        batch = await scorer.score(rows("3", "7", "5"))
-    finally:
-        await scorer.close()
+    batch = await scored([judge(tmp_path, code=code)], rows("3", "7", "5"), tokenizer)
     results = batch.scores.results[0]
     assert results[1].status == "user_error"
     assert "user_error" not in (results[0].status, results[2].status)

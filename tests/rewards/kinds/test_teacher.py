@@ -21,7 +21,7 @@ from rmrl.rewards.kinds.teacher import TeacherReward
 from rmrl.rewards.specs.spec import OnMissing, RewardSpec, SourceWeights
 from rmrl.types import Prompt, ScoreItem, ScoreResult
 from tests.engine_models import write_llama
-from tests.rewards.parts import ENGINE, engine, make_scorer, rows, rule
+from tests.rewards.parts import ENGINE, engine, rows, rule, scored
 
 Answer = Callable[[LogprobsRequest], LogprobsOutput]
 
@@ -157,25 +157,19 @@ def spec(name: str = "big", **changes: Any) -> RewardSpec:
     return RewardSpec(name=name, kind="teacher", **(defaults | changes))
 
 
-def scored(specs: Sequence[RewardSpec], tokenizer: Any, *texts: Any, **settings: Any) -> Any:
+def batch_of(specs: Sequence[RewardSpec], tokenizer: Any, *texts: Any, **settings: Any) -> Any:
     """`texts`: responses, or rows."""
-    given = [row for text in texts for row in (rows(text) if isinstance(text, str) else [text])]
-
-    async def run() -> Any:
-        scorer = make_scorer(specs, tokenizer, **settings)
-        try:
-            return await scorer.score(given)
-        finally:
-            await scorer.close()
-
-    return asyncio.run(run())
+    batch: list[Any] = []
+    for text in texts:
+        batch += rows(text) if isinstance(text, str) else [text]
+    return asyncio.run(scored(specs, batch, tokenizer, **settings))
 
 
 def test_its_tokens_stay_out_of_the_reward(tokenizer: Any, tmp_path: Path):
     """The rule's length alone is the reward; what the teacher said goes to the trainer with its
     weight and clip."""
     length = rule(tmp_path, "length", "return len(solution_str)")
-    batch = scored([spec(), length], tokenizer, "ab", "a")
+    batch = batch_of([spec(), length], tokenizer, "ab", "a")
     assert batch.rewards_B.tolist() == [2.0, 1.0]
     assert batch.scores.values_BC[:, 0].tolist() == [(-1 - 3 - 0.5) / 3, (-1 - 0.5) / 2]
     ((first,), (second,)) = batch.teachers
@@ -186,13 +180,13 @@ def test_its_tokens_stay_out_of_the_reward(tokenizer: Any, tmp_path: Path):
 
 def test_without_to_tokens_its_mean_is_a_score_like_any_other(tokenizer: Any):
     plain = TeacherReward.Options(to_tokens=False)
-    batch = scored([spec(options=plain)], tokenizer, "a")
+    batch = batch_of([spec(options=plain)], tokenizer, "a")
     assert batch.rewards_B.tolist() == [0.5 * -0.75]
     assert batch.teachers == ()
 
 
 def test_a_watched_teacher_teaches_nothing(tokenizer: Any):
-    batch = scored([spec(weight=0.0)], tokenizer, "a")
+    batch = batch_of([spec(weight=0.0)], tokenizer, "a")
     assert batch.teachers == ()
     assert batch.scores.values_BC.tolist() == [[-0.75]]
 
@@ -201,7 +195,7 @@ def test_each_data_source_has_its_own_teacher(tokenizer: Any):
     """reward.by_source gives the row's weight, and the other teacher is not asked about it."""
     only_maths = SourceWeights({"maths": 2.0}, None)
     only_code = SourceWeights({"code": 0.25}, None)
-    batch = scored(
+    batch = batch_of(
         [spec(sources=only_maths), spec("coder", sources=only_code)],
         tokenizer,
         *rows("a", source="maths"),
@@ -217,9 +211,9 @@ def test_a_missing_verdict_follows_on_missing(tokenizer: Any):
     the whole weight."""
     failing = spec()
     other = spec("other", engines={"main": engine(path="/models/other")})
-    assert scored([failing, other], tokenizer, "a", "c").keep_B.tolist() == [True, False]
+    assert batch_of([failing, other], tokenizer, "a", "c").keep_B.tolist() == [True, False]
     passed = dataclasses.replace(failing, on_missing=OnMissing(policy="renormalize"))
-    batch = scored([passed, other], tokenizer, "a", "c")
+    batch = batch_of([passed, other], tokenizer, "a", "c")
     assert batch.keep_B.tolist() == [True, True]
     weights = [[(t.name, t.weight) for t in row] for row in batch.teachers]
     assert weights == [[("big", 0.5), ("other", 0.5)], [("other", 1.0)]]
@@ -228,9 +222,9 @@ def test_a_missing_verdict_follows_on_missing(tokenizer: Any):
 def test_transforms_and_other_combiners_are_refused(tokenizer: Any):
     scaled = spec(transforms=({"kind": "scale", "factor": 2.0},))
     with pytest.raises(ConfigError, match="only clipped and weighted"):
-        scored([scaled], tokenizer, "a")
+        batch_of([scaled], tokenizer, "a")
     with pytest.raises(ConfigError, match=r"to_tokens with reward\.combine=min"):
-        scored([spec()], tokenizer, "a", combine="min")
+        batch_of([spec()], tokenizer, "a", combine="min")
 
 
 # --- real numbers
@@ -285,14 +279,6 @@ def test_a_prompt_of_the_data_is_what_the_teacher_reads(tokenizer: Any):
     prompt = Prompt(id="q", messages=[{"role": "user", "content": "Q"}], token_ids=(5, 6))
     (row,) = rows("ab")
     row = dataclasses.replace(row, prompt=prompt, token_ids=(ord("a") - 28, ord("b") - 28))
-
-    async def run() -> Any:
-        scorer = make_scorer([spec()], None)
-        try:
-            return await scorer.score([row])
-        finally:
-            await scorer.close()
-
-    batch = asyncio.run(run())
+    batch = batch_of([spec()], None, row)
     assert batch.scores.results[0][0].tokens_in == 4
     assert batch.teachers[0][0].logprobs.tolist() == [-1.0, -3.0]

@@ -22,7 +22,7 @@ from rmrl.rewards.scoring.items import score_item
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Sampling
 from tests.rewards.kinds.scripted import context
-from tests.rewards.parts import ENGINE, make_scorer, rows
+from tests.rewards.parts import ENGINE, rows, scored
 
 FORK = Path(__file__).resolve().parents[4] / "shared" / "data" / "fork"
 FILES = FORK / "reward_function"
@@ -81,11 +81,9 @@ def older_spec(name: str) -> RewardSpec:
 
 @pytest.mark.parametrize("name", sorted(JUDGED))
 async def test_malformed_replies_cost_their_rows(name: str, tokenizer: Any):
-    scorer = make_scorer([older_spec(name)], tokenizer)
-    try:
-        batch = await scorer.score(rows(*REPLIES.values(), prompt="对话：{response}"))
-    finally:
-        await scorer.close()
+    batch = await scored(
+        [older_spec(name)], rows(*REPLIES.values(), prompt="对话：{response}"), tokenizer
+    )
     results = dict(zip(REPLIES, batch.scores.results[0], strict=True))
     assert [label for label, result in results.items() if result.status != "user_error"] == JUDGED[
         name

@@ -21,7 +21,7 @@ from rmrl.rewards.rules.dropin import (
 )
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import ScoreResult
-from tests.rewards.parts import items, make_scorer, rows, rule
+from tests.rewards.parts import items, make_scorer, rows, rule, scored
 
 RULE = (
     "\ndef compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return"
@@ -59,11 +59,7 @@ async def test_a_sibling_is_found_here_and_in_a_worker(tmp_path: Path, line: str
     spec = rule(tmp_path, "other", "return 0.0")
     path.write_text(line + RULE)
     dropin = load_dropin(path, "mine")
-    scorer = make_scorer([_with(spec, dropin)], None)
-    try:
-        batch = await scorer.score(rows("x"))
-    finally:
-        await scorer.close()
+    batch = await scored([_with(spec, dropin)], rows("x"))
     assert batch.scores.results[0][0].value == 3.0
 
 
@@ -264,22 +260,18 @@ def test_a_syntax_error_is_named_with_its_line(tmp_path: Path, code: str):
 async def test_a_function_that_prints_is_no_worse_for_it(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ):
-    scorer = make_scorer([rule(tmp_path, "loud", "print('heard'); return 1.0")], None)
-    try:
-        result: ScoreResult = (await scorer.score(rows("x"))).scores.results[0][0]
-    finally:
-        await scorer.close()
+    result: ScoreResult = (
+        await scored([rule(tmp_path, "loud", "print('heard'); return 1.0")], rows("x"))
+    ).scores.results[0][0]
     assert (result.value, items("x")[0].response) == (1.0, "x")
     assert "heard" not in capfd.readouterr().out
 
 
 async def test_a_slow_function_is_a_timeout_of_its_row(tmp_path: Path):
     body = "import time; time.sleep(30 if solution_str == 'slow' else 0); return 1.0"
-    scorer = make_scorer([rule(tmp_path, "sleepy", body, timeout_s=1.0)], None)
-    try:
-        column = (await scorer.score(rows("x", "slow"))).scores.results[0]
-    finally:
-        await scorer.close()
+    column = (
+        await scored([rule(tmp_path, "sleepy", body, timeout_s=1.0)], rows("x", "slow"))
+    ).scores.results[0]
     assert [result.status for result in column] == ["ok", "timeout"]
 
 

@@ -19,7 +19,7 @@ from rmrl.rewards.specs.reads import Reads
 from rmrl.rewards.specs.spec import OnMissing, RewardSpec
 from rmrl.types import Prompt, ScoreItem, ScoreResult, Step
 from tests import docs_pages
-from tests.rewards.parts import items, make_scorer, rows, rule
+from tests.rewards.parts import items, make_scorer, rows, rule, scored
 
 ANSWER = Reads(part="answer")
 
@@ -154,10 +154,8 @@ async def test_rules_see_the_part_and_facts_of_the_whole_response(tmp_path: Path
     body = "return len(solution_str)"
     first = dataclasses.replace(rule(tmp_path, "part", body), reads=ANSWER)
     second = rule(tmp_path, "whole", body)
-    scorer = make_scorer([first, second], None)
     text = "<think>hm</think>four"
-    batch = await scorer.score(rows(text, "bb"))
-    await scorer.close()
+    batch = await scored([first, second], rows(text, "bb"))
     assert batch.scores.values_BC.tolist() == [[4.0, 21.0], [2.0, 2.0]]
     assert [result.read for result in batch.scores.results[0]] == ["four", None]
     assert batch.metrics["score/part/unclosed"] == 0.0
@@ -169,11 +167,9 @@ async def test_marks_at_the_end_drop_no_judge(tmp_path: Path):
     policy would escape gives -1."""
     body = "return -1.0 if 'BAD' in solution_str else 1.0"
     spec = dataclasses.replace(rule(tmp_path, "harsh", body), reads=ANSWER)
-    scorer = make_scorer([spec], None)
     texts = ["<think>x</think>BAD 4", "<think>x</think>BAD 4\n<think>", "BAD\n<think>", "4"]
     texts += ["<think>x</think>ok <think>BAD</think> rest"]
-    batch = await scorer.score(rows(*texts))
-    await scorer.close()
+    batch = await scored([spec], rows(*texts))
     assert [result.value for result in batch.scores.results[0]] == [-1.0, -1.0, -1.0, 1.0, -1.0]
 
 
@@ -189,9 +185,7 @@ async def test_nearly_all_responses_without_an_answer_stop_the_run(tmp_path: Pat
     for key in ("data.max_response_length", "`thinking`", "unclosed: 0", "reward.max_missing=0.2"):
         assert key in str(raised.value)
     await scorer.close()
-    scorer = make_scorer([spec], None, max_missing=1.0)
-    batch = await scorer.score(rows(*["<think>a"] * 20, "fine"))
-    await scorer.close()
+    batch = await scored([spec], rows(*["<think>a"] * 20, "fine"), max_missing=1.0)
     assert batch.keep_B.sum() == 1
 
 
@@ -200,9 +194,7 @@ async def test_read_reads_what_is_there(tmp_path: Path):
     for part in ("answer", "reasoning"):
         spec = rule(tmp_path, part, "return len(solution_str)")
         specs.append(dataclasses.replace(spec, reads=Reads(part=part, unclosed="read")))
-    scorer = make_scorer(specs, None)
-    batch = await scorer.score(rows("<think>four"))
-    await scorer.close()
+    batch = await scored(specs, rows("<think>four"))
     assert batch.scores.values_BC.tolist() == [[0.0, 4.0]]
     assert batch.metrics["score/answer/unclosed"] == 1.0
 
@@ -237,9 +229,7 @@ async def test_a_rule_in_the_form_of_trl_sees_the_part(tmp_path: Path):
     sampled: list[ResponseRow] = []
     for row in rows("<think>a</think>four", "bb", "<think>c", group_size=3):
         sampled.append(dataclasses.replace(row, token_ids=(1,) * len(row.text)))
-    scorer = make_scorer([spec], None)
-    batch = await scorer.score(sampled)
-    await scorer.close()
+    batch = await scored([spec], sampled)
     # the ids are those of the 20 and 2 characters that were sampled
     values = [result.value for result in batch.scores.results[0]]
     assert values == [10 * 4 + 20, 10 * 2 + 2, None]
@@ -276,9 +266,7 @@ async def test_on_missing_decides_about_the_row(tmp_path: Path):
     spec = dataclasses.replace(
         rule(tmp_path, "mine", "return 1.0", on_missing=on_missing), reads=ANSWER
     )
-    scorer = make_scorer([spec], None)
-    batch = await scorer.score(rows("<think>a", "fine"))
-    await scorer.close()
+    batch = await scored([spec], rows("<think>a", "fine"))
     assert batch.rewards_B.tolist() == [-1.0, 1.0]
 
 
