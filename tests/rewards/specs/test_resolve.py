@@ -46,7 +46,7 @@ class Place:
         **settings: Any,
     ) -> Resolved:
         config = RewardConfig(models=list(names), specs=specs or {}, **settings)
-        folders = [self.root / name for name in dirs]
+        folders = list(map(self.root.joinpath, dirs))
         surroundings = Surroundings(device="cpu", threads=2, functions_dirs=folders)
         return resolve_rewards(config, surroundings)
 
