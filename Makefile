@@ -23,9 +23,10 @@ data: setup ## generate the demo's data into .data
 	@test -f .data/demo/train.parquet || $(BIN)/python data_preprocess/arithmetic.py --out .data/demo --train 512 --test 48 --seed 0
 	@test -f .data/arithmetic/train.parquet || $(BIN)/python examples/arithmetic/make_data.py --out .data/arithmetic
 
-check: setup ## lint, formatting, types
+check: setup ## lint, formatting, wrapped pages, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python scripts/wrap_prose.py --check
 	$(BIN)/pyright
 
 fix: setup ## repair what ruff can repair

@@ -2,12 +2,14 @@
 
     python scripts/wrap_prose.py            all pages of the project
     python scripts/wrap_prose.py PAGE...    these pages
+    python scripts/wrap_prose.py --check    write nothing; exit 1 while a page is not wrapped
 
-tests/test_docs.py fails while a page is not wrapped.
+`make check` calls the last.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 from pathlib import Path
@@ -88,12 +90,24 @@ def _words(text: str) -> list[str]:
 
 def main() -> None:
     """Rewrite the pages named on the command line, or all."""
-    for page in [Path(name) for name in sys.argv[1:]] or pages():
+    parser = argparse.ArgumentParser(description="Wrap the prose of Markdown pages.")
+    parser.add_argument("pages", nargs="*", type=Path, help="all pages of the project if none")
+    parser.add_argument("--check", action="store_true", help="exit 1 while a page is not wrapped")
+    arguments = parser.parse_args()
+    unwrapped = False
+    for page in arguments.pages or pages():
         before = page.read_text(encoding="utf-8")
         after = wrap(before)
-        if after != before:
+        if after == before:
+            continue
+        unwrapped = True
+        if arguments.check:
+            print(f"{page}: not wrapped; run python scripts/wrap_prose.py")
+        else:
             page.write_text(after, encoding="utf-8")
             print(f"wrapped {page}")
+    if arguments.check and unwrapped:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

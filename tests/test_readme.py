@@ -21,6 +21,8 @@ PAGES = [
     *sorted((ROOT / "examples").glob("*/README.md")),
 ]
 
+SCRIPT = re.compile(r"(?:python|bash) ((?:examples|benchmarks|data_preprocess|scripts)/[\w/.]+)")
+
 
 def blocks(page: Path, language: str) -> list[str]:
     """Code blocks of one language, continued lines joined."""
@@ -102,19 +104,17 @@ def test_the_rule_shown_is_a_working_reward(tmp_path: Path):
     assert rule("", "x" * 200, None) == 0.0
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path):
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), f"{page.name} links to {target}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_scripts_named_exist(page: Path):
-    text = page.read_text(encoding="utf-8")
-    for name in re.findall(
-        r"(?:python|bash) ((?:examples|benchmarks|data_preprocess|scripts)/[\w/.]+)", text
-    ):
-        assert (ROOT / name).is_file(), f"{page.name} names {name}"
+def test_links_lead_somewhere_and_scripts_named_exist():
+    lost = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
+            if not (page.parent / target).exists():
+                lost.append(f"{page.relative_to(ROOT)} links to {target}")
+        for name in SCRIPT.findall(text):
+            if not (ROOT / name).is_file():
+                lost.append(f"{page.relative_to(ROOT)} names {name}")
+    assert lost == []
 
 
 FOLDERS = "rmrl|tests|scripts|configs|examples|benchmarks|docs|data_preprocess|reward_functions"
