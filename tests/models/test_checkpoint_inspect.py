@@ -1,5 +1,7 @@
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,97 +31,109 @@ SCORER = {
 }
 
 
+TAGGER = {"architectures": ["LlamaForTokenClassification"], "id2label": {"0": "bad", "1": "good"}}
+BERT = {"architectures": ["BertForSequenceClassification"]}
+LANGUAGE_MODEL = {"architectures": ["LlamaForCausalLM"], "num_labels": 1}
+TWO_LABELS = SCORER | {"id2label": {"0": "a", "1": "b"}}
+PROCESS = {"architectures": ["Qwen2ForProcessRewardModel"]}
+EMBEDDINGS = {"model.embed.weight": (1, 4)}
+
+
 def checkpoint(folder: Path, config: dict[str, object], **tensors: torch.Tensor) -> Path:
+    folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
-    save_file(
-        {name.replace("__", "."): t for name, t in tensors.items()}, folder / "model.safetensors"
-    )
+    save_file(tensors, folder / "model.safetensors")
     return folder
 
 
-@pytest.mark.parametrize(
-    ("architecture", "kind"),
-    [
-        ("LlamaForSequenceClassification", "bradley_terry"),
-        ("BertForTokenClassification", "bradley_terry"),
-        ("Qwen3ForCausalLM", "generative"),
-    ],
-)
-def test_kind(tmp_path: Path, architecture: str, kind: str) -> None:
-    assert checkpoint_kind(checkpoint(tmp_path, {"architectures": [architecture]})) == kind
-
-
-def test_kind_without_architectures_is_generative(tmp_path: Path) -> None:
-    assert checkpoint_kind(checkpoint(tmp_path, {})) == "generative"
-
-
-@pytest.mark.parametrize(
-    "name", ["score__weight", "classifier__weight", "classifier__out_proj__weight"]
-)
-def test_a_scalar_head_is_accepted(tmp_path: Path, name: str) -> None:
-    check_scalar_head(checkpoint(tmp_path, SCORER, **{name: torch.zeros(1, 4)}))
-
-
-def test_a_missing_head_is_refused(tmp_path: Path) -> None:
-    folder = checkpoint(tmp_path, SCORER, model__embed__weight=torch.zeros(1, 4))
-    with pytest.raises(RewardError, match=r"score\.weight") as caught:
-        check_scalar_head(folder)
-    assert str(folder) in str(caught.value)
-    assert "use a trained reward model" in str(caught.value)
-
-
-def test_a_language_model_is_no_scalar_model(tmp_path: Path) -> None:
-    folder = checkpoint(
-        tmp_path,
-        {"architectures": ["LlamaForCausalLM"], "num_labels": 1},
-        lm_head__weight=torch.zeros(8, 4),
-    )
-    with pytest.raises(RewardError, match=r"is a LlamaForCausalLM.* kind=generative"):
-        check_scalar_head(folder)
+def with_shapes(
+    folder: Path, config: dict[str, object], shapes: dict[str, tuple[int, ...]]
+) -> Path:
+    """Write a checkpoint whose tensors are zeros of these shapes."""
+    return checkpoint(folder, config, **{name: torch.zeros(n) for name, n in shapes.items()})
 
 
 @pytest.mark.parametrize(
     ("config", "kind"),
     [
-        ({"architectures": ["BertForSequenceClassification"]}, "bradley_terry"),
-        ({"architectures": ["BertModel"], "model_type": "bert"}, "similarity"),
-        ({"architectures": ["RobertaForMaskedLM"], "model_type": "roberta"}, "similarity"),
-        ({"model_type": "mpnet"}, "similarity"),
+        ({"architectures": ["LlamaForSequenceClassification"]}, "bradley_terry"),
+        ({"architectures": ["BertForTokenClassification"]}, "bradley_terry"),
+        ({"architectures": ["Qwen3ForCausalLM"]}, "generative"),
+        ({}, "generative"),
     ],
 )
-def test_what_writes_no_text_is_no_judge(
-    tmp_path: Path, config: dict[str, object], kind: str
-) -> None:
-    with pytest.raises(RewardError, match=f"writes no text.* kind={kind}"):
-        check_writes_text(checkpoint(tmp_path, config))
+def test_kind(tmp_path: Path, config: dict[str, object], kind: str) -> None:
+    assert checkpoint_kind(checkpoint(tmp_path, config)) == kind
 
 
 @pytest.mark.parametrize(
-    "config",
+    ("check", "config", "shapes"),
     [
-        {"architectures": ["Qwen3ForCausalLM"]},
-        {"architectures": ["GPT2LMHeadModel"]},
-        {"architectures": ["ChatGLMModel"], "model_type": "chatglm"},
-        {"architectures": ["BertLMHeadModel"], "model_type": "bert"},
-        {"model_type": "llama"},
+        (check_scalar_head, SCORER, {"score.weight": (1, 4)}),
+        (check_scalar_head, SCORER, {"classifier.weight": (1, 4)}),
+        (check_scalar_head, SCORER, {"classifier.out_proj.weight": (1, 4)}),
+        (check_label_head, TWO_LABELS, {"score.weight": (2, 4)}),
+        (check_token_head, SCORER, {"score.weight": (1, 4)}),
+        (check_token_head, TAGGER, {"score.weight": (2, 4)}),
+        (
+            check_token_head,
+            TAGGER | {"architectures": ["BertForTokenClassification"]},
+            {"classifier.weight": (2, 4)},
+        ),
+        (check_token_head, PROCESS, {"score.0.weight": (4, 4), "score.2.weight": (2, 4)}),
+        (check_writes_text, {"architectures": ["Qwen3ForCausalLM"]}, {}),
+        (check_writes_text, {"architectures": ["GPT2LMHeadModel"]}, {}),
+        (check_writes_text, {"architectures": ["ChatGLMModel"], "model_type": "chatglm"}, {}),
+        (check_writes_text, {"architectures": ["BertLMHeadModel"], "model_type": "bert"}, {}),
+        (check_writes_text, {"model_type": "llama"}, {}),
     ],
 )
-def test_what_writes_text_may_be_a_judge(tmp_path: Path, config: dict[str, object]) -> None:
-    check_writes_text(checkpoint(tmp_path, config))
+def test_accepted(tmp_path: Path, check: Any, config: dict[str, object], shapes: Any) -> None:
+    check(with_shapes(tmp_path, config, shapes))
 
 
-def test_a_head_of_another_width_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RewardError, match=r"score\.weight \[5, 4\]"):
-        check_scalar_head(checkpoint(tmp_path, SCORER, score__weight=torch.zeros(5, 4)))
-
-
-def test_several_labels_are_refused(tmp_path: Path) -> None:
-    folder = checkpoint(
-        tmp_path, SCORER | {"id2label": {"0": "a", "1": "b"}}, score__weight=torch.zeros(2, 4)
-    )
-    with pytest.raises(RewardError, match=r"has 2 labels.* kind=bradley_terry with label"):
-        check_scalar_head(folder)
-    check_label_head(folder)
+@pytest.mark.parametrize(
+    ("check", "config", "shapes", "named"),
+    [
+        (check_scalar_head, SCORER, EMBEDDINGS, r"{folder}.*score\.weight.*trained reward model"),
+        (
+            check_scalar_head,
+            LANGUAGE_MODEL,
+            {"lm_head.weight": (8, 4)},
+            "LlamaForCausalLM.* kind=generative",
+        ),
+        (check_scalar_head, SCORER, {"score.weight": (5, 4)}, r"score\.weight \[5, 4\]"),
+        (
+            check_scalar_head,
+            TWO_LABELS,
+            {"score.weight": (2, 4)},
+            "2 labels.* kind=bradley_terry with label",
+        ),
+        (check_token_head, TAGGER, EMBEDDINGS, "random"),
+        (check_token_head, TAGGER, {"score.weight": (3, 4)}, r"2 .*score\.weight \[3, 4\]"),
+        (check_token_head, SCORER | BERT, {"classifier.weight": (1, 4)}, "whole sequence"),
+        (check_writes_text, BERT, {}, "kind=bradley_terry"),
+        (
+            check_writes_text,
+            {"architectures": ["BertModel"], "model_type": "bert"},
+            {},
+            "kind=similarity",
+        ),
+        (
+            check_writes_text,
+            {"architectures": ["RobertaForMaskedLM"], "model_type": "roberta"},
+            {},
+            "kind=similarity",
+        ),
+        (check_writes_text, {"model_type": "mpnet"}, {}, "kind=similarity"),
+    ],
+)
+def test_refused(
+    tmp_path: Path, check: Any, config: dict[str, object], shapes: Any, named: str
+) -> None:
+    folder = with_shapes(tmp_path, config, shapes)
+    with pytest.raises(RewardError, match=named.replace("{folder}", re.escape(str(folder)))):
+        check(folder)
 
 
 def test_labels_are_counted_as_transformers_counts_them() -> None:
@@ -144,18 +158,19 @@ def test_sizes(tmp_path: Path) -> None:
         weight_bytes(folder, "float12")
 
 
-def test_positions(tmp_path: Path) -> None:
-    assert max_positions(checkpoint(tmp_path, SCORER)) == 77
-    assert max_positions(checkpoint(tmp_path, {"text_config": {"max_position_embeddings": 9}})) == 9
-    assert (
-        max_positions(
-            checkpoint(
-                tmp_path,
-                {"model_type": "xlm-roberta", "max_position_embeddings": 514, "pad_token_id": 1},
-            )
-        )
-        == 512
-    )
+@pytest.mark.parametrize(
+    ("config", "positions"),
+    [
+        (SCORER, 77),
+        ({"text_config": {"max_position_embeddings": 9}}, 9),
+        ({"model_type": "xlm-roberta", "max_position_embeddings": 514, "pad_token_id": 1}, 512),
+    ],
+)
+def test_positions(tmp_path: Path, config: dict[str, object], positions: int) -> None:
+    assert max_positions(checkpoint(tmp_path, config)) == positions
+
+
+def test_positions_that_are_not_named_have_no_end(tmp_path: Path) -> None:
     assert max_positions(checkpoint(tmp_path, {})) > 10**8
 
 
@@ -201,127 +216,58 @@ def test_missing_folder_config_and_weights(tmp_path: Path, monkeypatch: pytest.M
         local_checkpoint("nobody-here/no-such-model")
 
 
-TAGGER = {"architectures": ["LlamaForTokenClassification"], "id2label": {"0": "bad", "1": "good"}}
-
-
-@pytest.mark.parametrize(
-    ("config", "tensors"),
-    [
-        (TAGGER, {"score__weight": (2, 4)}),
-        (
-            TAGGER | {"architectures": ["BertForTokenClassification"]},
-            {"classifier__weight": (2, 4)},
-        ),
-        (
-            {"architectures": ["Qwen2ForProcessRewardModel"]},
-            {"score__0__weight": (4, 4), "score__2__weight": (2, 4)},
-        ),
-        (SCORER, {"score__weight": (1, 4)}),
-    ],
-)
-def test_a_head_for_tokens_is_accepted(
-    tmp_path: Path, config: dict[str, object], tensors: dict[str, tuple[int, ...]]
-) -> None:
-    check_token_head(
-        checkpoint(
-            tmp_path, config, **{name: torch.zeros(shape) for name, shape in tensors.items()}
-        )
-    )
-
-
-@pytest.mark.parametrize(
-    ("config", "tensors", "reason"),
-    [
-        (TAGGER, {"model__embed__weight": (2, 4)}, "token scores would be random"),
-        (TAGGER, {"score__weight": (3, 4)}, r"2 outputs and has score\.weight \[3, 4\]"),
-        (
-            SCORER | {"architectures": ["BertForSequenceClassification"]},
-            {"classifier__weight": (1, 4)},
-            "reads the whole sequence at once",
-        ),
-    ],
-)
-def test_what_says_nothing_of_tokens_is_refused(
-    tmp_path: Path, config: dict[str, object], tensors: dict[str, tuple[int, ...]], reason: str
-) -> None:
-    with pytest.raises(RewardError, match=reason):
-        check_token_head(
-            checkpoint(
-                tmp_path, config, **{name: torch.zeros(shape) for name, shape in tensors.items()}
-            )
-        )
-
-
 def test_sentence_settings(tmp_path: Path) -> None:
     checkpoint(tmp_path, {})
-    assert (sentence_settings(tmp_path).max_tokens > 10**9, sentence_settings(tmp_path).prefix) == (
-        True,
-        "",
-    )
+    assert sentence_settings(tmp_path).max_tokens > 10**9
+    assert sentence_settings(tmp_path).prefix == ""
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 256}')
     prompts = tmp_path / "config_sentence_transformers.json"
-    prompts.write_text(
-        '{"prompts": {"query": "query: ", "document": ""}, "default_prompt_name": null}'
-    )
-    assert (sentence_settings(tmp_path).max_tokens, sentence_settings(tmp_path).prefix) == (256, "")
-    prompts.write_text('{"prompts": {"query": "query: "}, "default_prompt_name": "query"}')
+    texts = '{"prompts": {"query": "query: ", "document": ""}, "default_prompt_name": %s}'
+    prompts.write_text(texts % "null")
+    assert sentence_settings(tmp_path).max_tokens == 256
+    assert sentence_settings(tmp_path).prefix == ""
+    prompts.write_text(texts % '"query"')
     assert sentence_settings(tmp_path).prefix == "query: "
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_the_headers_say_the_type_whatever_the_config_says(
-    tmp_path: Path, dtype: torch.dtype
-) -> None:
-    folder = checkpoint(
-        tmp_path, {"torch_dtype": "float16", "dtype": "bfloat16"}, w=torch.zeros(4, 4, dtype=dtype)
-    )
-    assert f"torch.{checkpoint_dtype(folder)}" == str(dtype)
-
-
-def test_float64_is_computed_in_float32(tmp_path: Path) -> None:
-    assert (
-        checkpoint_dtype(checkpoint(tmp_path, {}, w=torch.zeros(4, dtype=torch.float64)))
-        == "float32"
-    )
-
-
-def test_of_mixed_types_the_one_with_most_bytes_counts(tmp_path: Path) -> None:
-    body, ids = (
-        torch.zeros(100, dtype=torch.bfloat16),
-        torch.zeros(1000, dtype=torch.int64),
-    )  # 200 bytes; integers do not count
-    (tmp_path / "half").mkdir()
-    (tmp_path / "equal").mkdir()
-    assert (
-        checkpoint_dtype(
-            checkpoint(tmp_path / "half", {}, body=body, head=torch.zeros(49), ids=ids)
-        )
-        == "bfloat16"
-    )  # 196 bytes
-    assert (
-        checkpoint_dtype(checkpoint(tmp_path / "equal", {}, body=body, head=torch.zeros(50)))
-        == "float32"
-    )  # 200 bytes
+QUANTIZED = {"quantization_config": {"quant_method": "gptq"}, "dtype": "bfloat16"}
+OTHER_TYPES = {"torch_dtype": "float16", "dtype": "bfloat16"}
 
 
 @pytest.mark.parametrize(
-    ("config", "dtype"),
-    [({"torch_dtype": "bfloat16"}, "bfloat16"), ({"dtype": "torch.float16"}, "float16"), ({}, "float32"),
-     ({"text_config": {"dtype": "bfloat16"}}, "bfloat16"), ({"dtype": "int8"}, "float32")],
-)  # fmt: skip
-def test_without_safetensors_the_config_says_it(
-    tmp_path: Path, config: dict[str, object], dtype: str
+    ("config", "stored", "dtype"),
+    [
+        # the headers say it, whatever the config says
+        (OTHER_TYPES, torch.float32, "float32"),
+        (OTHER_TYPES, torch.float16, "float16"),
+        (OTHER_TYPES, torch.bfloat16, "bfloat16"),
+        ({}, torch.float64, "float32"),
+        # without safetensors, and of a quantized checkpoint, the config does
+        ({"torch_dtype": "bfloat16"}, None, "bfloat16"),
+        ({"dtype": "torch.float16"}, None, "float16"),
+        ({}, None, "float32"),
+        ({"text_config": {"dtype": "bfloat16"}}, None, "bfloat16"),
+        ({"dtype": "int8"}, None, "float32"),
+        (QUANTIZED, torch.float16, "bfloat16"),
+    ],
+)
+def test_the_type_to_compute_in(
+    tmp_path: Path, config: dict[str, object], stored: torch.dtype | None, dtype: str
 ) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    if stored is None:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+    else:
+        checkpoint(tmp_path, config, w=torch.zeros(8, dtype=stored))
     assert checkpoint_dtype(tmp_path) == dtype
 
 
-def test_a_quantized_checkpoint_is_computed_in_the_type_of_its_config(tmp_path: Path) -> None:
-    config: dict[str, object] = {
-        "quantization_config": {"quant_method": "gptq"},
-        "dtype": "bfloat16",
+def test_of_mixed_types_the_one_with_most_bytes_counts(tmp_path: Path) -> None:
+    """200 bytes of bfloat16 beside 196 and 200 of float32; integers do not count."""
+    tensors = {
+        "body": torch.zeros(100, dtype=torch.bfloat16),
+        "ids": torch.zeros(1000, dtype=torch.int64),
     }
-    assert (
-        checkpoint_dtype(checkpoint(tmp_path, config, scales=torch.zeros(8, dtype=torch.float16)))
-        == "bfloat16"
-    )
+    fewer = checkpoint(tmp_path / "fewer", {}, head=torch.zeros(49), **tensors)
+    equal = checkpoint(tmp_path / "equal", {}, head=torch.zeros(50), **tensors)
+    assert checkpoint_dtype(fewer) == "bfloat16"
+    assert checkpoint_dtype(equal) == "float32"
