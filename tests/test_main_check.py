@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from rmrl.data.write import write_rows
 from rmrl.main_check import main
+from tests.inputs import write_lines
 
 LENGTH = (
     "def compute_score(data_source, solution_str, ground_truth):\n    return len(solution_str)\n"
@@ -23,7 +23,7 @@ def common(tmp_path: Path) -> list[str]:
         {"prompt": f"q{i}", "response": ["ab", "abc"], "reward_model": {"ground_truth": "four"}}
         for i in range(3)
     ]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "rows.jsonl", rows)
     write_rows(
         tmp_path / "train.parquet",
         [{k: r[k] for k in ("prompt", "reward_model")} for r in rows] * 2,

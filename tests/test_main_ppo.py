@@ -17,6 +17,7 @@ import pytest
 from rmrl.config.load import compose_config
 from rmrl.data.write import write_rows
 from rmrl.trainer.output_dir import claim
+from tests.inputs import rule
 
 LONG = "a prompt of more than forty characters, so that it is too long"
 
@@ -183,10 +184,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path) -> dict
     shutil.copytree(tiny_llama, tmp / "other")
     shape = json.loads((tmp / "other" / "config.json").read_text())
     (tmp / "other" / "config.json").write_text(json.dumps({**shape, "vocab_size": 999}))
-    (tmp / "raises.py").write_text(
-        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 1"
-        " / 0\n"
-    )
+    (tmp / "raises.py").write_text(rule("return 1 / 0"))
     (tmp / "thesis").mkdir()
     (tmp / "thesis" / "chapter.tex").write_text("x")
     taken = arguments(tmp, tiny_llama, {"trainer.default_local_dir": "{tmp}/taken"})

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.inputs import read_lines
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
@@ -183,14 +185,7 @@ def test_only_what_was_asked_for_is_written(outcomes: dict[str, Any], tmp: Path)
     assert {
         p.name for p in tmp.iterdir() if p.suffix in (".partial", ".parts") or "never" in p.name
     } == set()
-    assert [
-        json.loads(line)["status_silent"]
-        for line in (tmp / "silent.jsonl").read_text().splitlines()
-    ] == ["unparseable"] * 4
+    assert [row["status_silent"] for row in read_lines(tmp / "silent.jsonl")] == ["unparseable"] * 4
     assert (tmp / "there.jsonl").read_text() == "precious"
-    assert [
-        json.loads(line)["reward"] for line in (tmp / "scored.jsonl").read_text().splitlines()
-    ] == [1.0, 0.0, 1.0, 1.0]
-    assert [
-        json.loads(line)["reward"] for line in (tmp / "older.jsonl").read_text().splitlines()
-    ] == [6.0] * 4
+    assert [row["reward"] for row in read_lines(tmp / "scored.jsonl")] == [1.0, 0.0, 1.0, 1.0]
+    assert [row["reward"] for row in read_lines(tmp / "older.jsonl")] == [6.0] * 4

@@ -17,6 +17,7 @@ from rmrl.evaluation.judgements import Judgement
 from rmrl.evaluation.read_items import read_items
 from rmrl.evaluation.report import evaluate
 from tests.evaluation.benchmark_rows import ROWS
+from tests.inputs import write_lines
 
 
 @pytest.fixture(params=list(FORMATS))
@@ -25,8 +26,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 def items_of(name: str, folder: Path, *, needs_texts: bool = True) -> list[Item]:
-    path = folder / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS[name]))
+    path = write_lines(folder / "rows.jsonl", ROWS[name])
     return read_items(str(path), FORMATS[name](), {}, needs_texts=needs_texts)
 
 
@@ -110,8 +110,7 @@ def test_labels_are_enough_where_judgements_are_recorded(name: str, tmp_path: Pa
         "loser_list", "pair_uid", "bon_uid", "category_path", "motivation_app",
     )  # fmt: skip
     rows = [{key: value for key, value in row.items() if key in kept} for row in ROWS[name]]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = write_lines(tmp_path / "rows.jsonl", rows)
     items = read_items(str(path), FORMATS[name](), {}, needs_texts=False)
     whole = items_of(name, tmp_path)
     labels = [(item.comparisons, item.values, item.first_wrong) for item in items]

@@ -16,6 +16,7 @@ from rmrl.config.schema import ScoreDataConfig
 from rmrl.data.responses import AnsweredRow, answered_rows, batches
 from rmrl.data.survey import rows_to_score, survey
 from rmrl.errors import DataError
+from tests.inputs import write_lines
 
 
 def row(response: Any = "four", *, ask: str = "2 + 2?", **columns: Any) -> dict[str, Any]:
@@ -23,8 +24,7 @@ def row(response: Any = "four", *, ask: str = "2 + 2?", **columns: Any) -> dict[
 
 
 def settings(path: Path, rows: list[dict[str, Any]], **keys: Any) -> ScoreDataConfig:
-    file = path / "rows.jsonl"
-    file.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    file = write_lines(path / "rows.jsonl", rows)
     return ScoreDataConfig(files=str(file), **keys)
 
 
@@ -188,8 +188,8 @@ def test_rows_of_several_files_are_gathered_by_group(tmp_path: Path) -> None:
         {"prompt": [f"{i % 2}?" for i in range(600)], "response": [f"p{i}" for i in range(600)]}
     )
     pq.write_table(table, tmp_path / "one.parquet", row_group_size=100)
-    (tmp_path / "two.jsonl").write_text(
-        "".join(json.dumps({"prompt": f"{i % 2}?", "response": f"j{i}"}) + "\n" for i in range(4))
+    write_lines(
+        tmp_path / "two.jsonl", [{"prompt": f"{i % 2}?", "response": f"j{i}"} for i in range(4)]
     )
     given = ScoreDataConfig(files=[str(tmp_path / "one.parquet"), str(tmp_path / "two.jsonl")])
     surveyed = survey(given, for_parquet=True, by_group=True)

@@ -18,6 +18,7 @@ from rmrl.data.rows import read_rows
 from rmrl.data.source_table import JsonTypes, SourceTables
 from rmrl.data.table_writer import TableWriter, score_types
 from rmrl.errors import DataError
+from tests.inputs import read_lines, write_lines
 
 ADDED = {"score_a": pa.float64(), "status_a": pa.string()}
 
@@ -131,10 +132,7 @@ def test_jsonl_rows_keep_their_own_keys(tmp_path: Path) -> None:
         {"text": "é", "n": 1},
         {"text": "b", "when": datetime(2024, 1, 2, tzinfo=UTC), "price": Decimal("1.50")},
     ]
-    written = [
-        json.loads(line)
-        for line in write_all(writer, rows, [1, 1]).read_text(encoding="utf-8").splitlines()
-    ]
+    written = read_lines(write_all(writer, rows, [1, 1]))
     assert written == [
         {"text": "é", "n": 1, "score_a": 0.0, "status_a": "ok"},
         {
@@ -193,7 +191,7 @@ def test_a_lone_surrogate_becomes_a_replacement_character_in_parquet(
         {"text": "never written \ud83d", "number": 4, "deep": None},
     ]
     source = tmp_path / "in.jsonl"
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(source, rows)
     schema = types_of(rows, source)
     writer = made(tmp_path / "out.parquet", types=ADDED, sources=SourceTables([source], schema))
     out = write_all(writer, rows[:3], [2, 1])

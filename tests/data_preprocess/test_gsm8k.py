@@ -11,6 +11,7 @@ import pytest
 
 from rmrl.config.schema import DataConfig
 from rmrl.data.dataset import iterate_rows
+from tests.inputs import write_lines
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "data_preprocess" / "gsm8k.py"
@@ -26,7 +27,7 @@ def gsm8k():
 
 def write(path: Path, rows: list[dict]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    write_lines(path, rows)
     return path
 
 

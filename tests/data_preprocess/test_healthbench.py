@@ -4,12 +4,12 @@ reward reads."""
 from __future__ import annotations
 
 import importlib.util
-import json
 from pathlib import Path
 
 from rmrl.config.schema import DataConfig
 from rmrl.data.dataset import iterate_rows
 from rmrl.rewards.rubric.reading import read_criteria
+from tests.inputs import write_lines
 
 ROOT = Path(__file__).parents[2]
 RECORD = {
@@ -49,7 +49,7 @@ def test_records_become_rows(tmp_path: Path):
         RECORD,
         {**RECORD, "prompt": [{"role": "user", "content": "Hi"}], "prompt_id": "p-2"},
     ]
-    source.write_text("".join(json.dumps(each) + "\n" for each in records), encoding="utf-8")
+    write_lines(source, records)
     out = tmp_path / "out"
     assert module.main(["--source", str(source), "--out", str(out)]) == 0
     rows = list(iterate_rows(DataConfig(train_files=str(out / "train.parquet")), split="train"))

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from rmrl.config.schema import DataConfig
 from rmrl.data.dataset import iterate_rows
 from rmrl.rewards.rules.verifiers import math_equal
+from tests.inputs import write_lines
 
 ROOT = Path(__file__).parents[2]
 MATH500 = ROOT.parent / "shared" / "data" / "math" / "math500.jsonl"
@@ -30,7 +30,7 @@ def math() -> ModuleType:
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(path, rows)
     return str(path)
 
 

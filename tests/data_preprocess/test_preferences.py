@@ -12,6 +12,7 @@ import pytest
 from rmrl.config.schema import ScoreDataConfig
 from rmrl.data.problems import FieldError
 from rmrl.data.responses import answered_rows
+from tests.inputs import write_lines
 
 ROOT = Path(__file__).parents[2]
 PREF = ROOT.parent / "shared" / "data" / "pref"
@@ -143,7 +144,7 @@ def test_malformed_records(preferences: ModuleType, record: dict[str, Any], word
 
 
 def write(path: Path, *records: dict[str, Any]) -> str:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    write_lines(path, records)
     return str(path)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from rmrl.config.schema import DataConfig
 from rmrl.data.dataset import iterate_rows
+from tests.inputs import read_lines
 
 ROOT = Path(__file__).parents[2]
 TOLD = "【对话】\n骑手：1. 订单要超时了。\n【规则】\n1. 甲\n2. 乙\n【知识】\n1. 丙\n【方案】\n延长时限、无\n"  # noqa: RUF001
@@ -101,7 +102,7 @@ def test_the_shipped_dialogues_are_split_by_their_text(rider: ModuleType, tmp_pa
     assert {"rm_prompt_rider_reward", "rm_prompt_consistency_reward"} <= set(parts["train"][0])
     doubled = write(
         tmp_path / "doubled.jsonl",
-        *[json.loads(line) for line in source.read_text().splitlines()] * 2,
+        *read_lines(source) * 2,
     )
     assert rider.main(["--source", doubled, "--out", str(tmp_path / "twice")]) == 0
     assert pq.read_table(tmp_path / "twice" / "test.parquet").num_rows == 14

@@ -32,13 +32,9 @@ from rmrl.main_calibrate import main
 from rmrl.offline.check import check_scoring
 from rmrl.rewards.calibration.corrected import corrected_share
 from rmrl.rewards.calibration.probability_map import ProbabilityMap, read_map
+from tests.inputs import read_lines, rule, write_lines
 
-DIGITS = """
-def compute_score(data_source, solution_str, ground_truth, extra_info=None):
-    if "silent" in solution_str:
-        return None
-    return float(solution_str)
-"""
+DIGITS = rule('return None if "silent" in solution_str else float(solution_str)')
 OTHER = DIGITS + "\n# another one\n"
 FLIPPED = DIGITS.replace("float(sol", "-float(sol")
 
@@ -59,11 +55,6 @@ def labelled(count: int = 120, **columns: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     functions = tmp_path / "functions"
@@ -71,7 +62,7 @@ def folder(tmp_path: Path) -> Path:
     (functions / "digits.py").write_text(DIGITS)
     (functions / "other.py").write_text(OTHER)
     (functions / "flipped.py").write_text(FLIPPED)
-    write(tmp_path / "rows.jsonl", labelled())
+    write_lines(tmp_path / "rows.jsonl", labelled())
     return tmp_path
 
 
@@ -181,12 +172,12 @@ def test_a_map_that_would_fall_is_refused(fit: Any) -> None:
 def test_labels_of_all_spellings(tmp_path: Path) -> None:
     typed = [True, 0, "true", "0", None, "", 1.0]
     rows = [{"about": {"good": value}} for value in typed]
-    write(tmp_path / "rows.jsonl", [*rows, {"about": {}}, {"about": {"good": [True, None]}}])
+    write_lines(tmp_path / "rows.jsonl", [*rows, {"about": {}}, {"about": {"good": [True, None]}}])
     made = [labels for _, _, labels in labelled_rows(tmp_path / "rows.jsonl", "about.good", None)]
     assert made == [
         (True,), (False,), (True,), (False,), (None,), (None,), (True,), (None,), (True, None),
     ]  # fmt: skip
-    marks = write(tmp_path / "marks.jsonl", [{"label": 4}, {"label": "3.5"}, {"label": None}])
+    marks = write_lines(tmp_path / "marks.jsonl", [{"label": 4}, {"label": "3.5"}, {"label": None}])
     assert [labels for *_, labels in labelled_rows(marks, "label", 4.0)] == [
         (True,), (False,), (None,),
     ]  # fmt: skip
@@ -256,7 +247,7 @@ def test_scored_rows_give_the_same_map_without_scoring(folder: Path) -> None:
 def test_rows_without_a_label_get_a_corrected_share(folder: Path) -> None:
     rows = labelled()
     further = [{**row, "label": None} for row in labelled()[:60]]
-    write(folder / "rows.jsonl", [*rows, *further])
+    write_lines(folder / "rows.jsonl", [*rows, *further])
     measured = calibrated(folder)["digits"].figures
     assert measured["count"] == 120
     estimate = measured["without_label"]
@@ -278,7 +269,7 @@ def test_bad_rows_can_be_sorted_out(folder: Path) -> None:
 def test_a_missing_verdict_is_counted_and_not_fitted(folder: Path) -> None:
     rows = labelled()
     rows[0]["response"] = "silent"
-    write(folder / "rows.jsonl", rows)
+    write_lines(folder / "rows.jsonl", rows)
     measured = calibrated(folder)["digits"].figures
     assert (measured["count"], measured["missing"]) == (119, 1)
 
@@ -313,7 +304,7 @@ MISTAKES: dict[str, tuple[list[str], type[RmrlError], str]] = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_are_sentences_before_anything_is_scored(folder: Path, name: str) -> None:
     overrides, error, sentence = MISTAKES[name]
-    write(folder / "several.jsonl", [{"prompt": "p", "responses": ["1", "2"], "label": True}])
+    write_lines(folder / "several.jsonl", [{"prompt": "p", "responses": ["1", "2"], "label": True}])
     given = [text.format(folder=folder) for text in overrides]
     config = compose_config(words(folder, *given), CalibrateConfig)
     with pytest.raises(error, match=re.escape(sentence)):
@@ -373,7 +364,7 @@ def scoring(folder: Path, *overrides: str) -> list[str]:
 def test_the_map_turns_scores_into_probabilities(folder: Path) -> None:
     made = calibrated(folder)["digits"]
     assert main_score.main(scoring(folder, use(folder))) == 0
-    rows = [json.loads(line) for line in (folder / "used.jsonl").read_text().splitlines()]
+    rows = read_lines(folder / "used.jsonl")
     scores_N, _ = drawn(120)
     assert [row["score_digits"] for row in rows] == scores_N.tolist()
     np.testing.assert_allclose([row["reward"] for row in rows], made.curve.apply(scores_N))
@@ -387,7 +378,7 @@ def test_a_map_of_another_reward_is_refused_everywhere(
     calibrated(folder)
     other = ["reward.models=[other]", use(folder, "other")]
     sentence = "was made for other scores, those of 'digits'; what differs: the code of"
-    pairs = write(folder / "pairs.jsonl", [{"prompt": "p", "chosen": "1", "rejected": "2"}])
+    pairs = write_lines(folder / "pairs.jsonl", [{"prompt": "p", "chosen": "1", "rejected": "2"}])
     commands = {
         main_score.main: scoring(folder, *other),
         main_check.main: words(folder, *other),
@@ -413,7 +404,7 @@ def test_an_evaluation_tries_the_map_on_labels_it_has_not_seen(folder: Path) -> 
     rows: list[dict[str, Any]] = []
     for score, good in zip(scores_N.tolist(), good_N.tolist(), strict=True):
         rows.append({"prompt": "p", "response": f"{score}", "value": good})
-    write(folder / "other.jsonl", rows)
+    write_lines(folder / "other.jsonl", rows)
     given = [
         *words(folder, use(folder)), f"data.files={folder}/other.jsonl", "eval.format=absolute",
         f"out={folder}/eval",

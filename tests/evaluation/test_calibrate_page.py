@@ -11,7 +11,8 @@ import pytest
 
 from rmrl.cli import main
 from tests.docs_pages import DOCS
-from tests.evaluation.test_calibrate import DIGITS, labelled, write
+from tests.evaluation.test_calibrate import DIGITS, labelled
+from tests.inputs import write_lines
 
 PAGE = (DOCS / "calibration.md").read_text(encoding="utf-8")
 (BLOCK,) = re.findall(r"^```bash\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)
@@ -22,8 +23,8 @@ def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     (tmp_path / "reward_functions").mkdir()
     (tmp_path / "reward_functions" / "helpful.py").write_text(DIGITS)
     rows = [{**row, "good": row["label"]} for row in labelled()]
-    write(tmp_path / "labelled.jsonl", rows)
-    write(
+    write_lines(tmp_path / "labelled.jsonl", rows)
+    write_lines(
         tmp_path / "scored.jsonl",
         [{**row, "score_helpful": float(row["response"])} for row in rows],
     )

@@ -13,7 +13,8 @@ from rmrl.config.load import compose_config
 from rmrl.config.schema import CalibrateConfig
 from rmrl.evaluation.calibrate.check import check_calibration
 from rmrl.evaluation.calibrate.run import run_calibrate
-from tests.evaluation.test_published import DATA, needs_data, rows_of
+from tests.evaluation.test_published import DATA, needs_data
+from tests.inputs import read_lines
 
 
 @needs_data
@@ -21,7 +22,7 @@ def test_the_corrected_share_of_qwen_maths_reward_model_holds_the_true_one(tmp_p
     draw = random.Random(1)
     hidden: list[bool] = []
     lines: list[str] = []
-    for row in rows_of(DATA / "rollouts" / "qwen_math_rm8.jsonl"):
+    for row in read_lines(DATA / "rollouts" / "qwen_math_rm8.jsonl"):
         kept: dict[str, Any] = {
             "prompt": row["question"],
             "responses": row["responses"],

@@ -32,17 +32,10 @@ from rmrl.evaluation.compare.responses import Responses, read_responses
 from rmrl.evaluation.compare.run import chosen_figure, run_compare
 from rmrl.evaluation.compare.table import console, visible
 from rmrl.main_compare import main, sorted_arguments
+from tests.inputs import rule, write_lines
 
-LENGTH = """
-def compute_score(data_source, solution_str, ground_truth, extra_info=None):
-    if "silent" in solution_str:
-        return None
-    return float(len(solution_str))
-"""
-VOWELS = """
-def compute_score(data_source, solution_str, ground_truth, extra_info=None):
-    return float(sum(letter in "aeiou" for letter in solution_str))
-"""
+LENGTH = rule('return None if "silent" in solution_str else float(len(solution_str))')
+VOWELS = rule('return float(sum(letter in "aeiou" for letter in solution_str))')
 ROWS = [
     {"prompt": "p", "responses": ["aaaa", "bbbbbb", "a"], "good": [True, False, False]},
     {"prompt": "q", "responses": ["eeexx", "bb", "silent"], "good": [True, False, None]},
@@ -274,7 +267,7 @@ def folder(tmp_path: Path) -> Path:
     functions.mkdir()
     (functions / "length.py").write_text(LENGTH)
     (functions / "vowels.py").write_text(VOWELS)
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    write_lines(tmp_path / "rows.jsonl", ROWS)
     for name, models in (("a", "[length]"), ("b", "[vowels]")):
         text = f"models: {models}\nfunctions_dir: {functions}\nrule_workers: 1\nmax_missing: 1\n"
         (tmp_path / f"{name}.yaml").write_text(text)

@@ -13,6 +13,7 @@ from rmrl.cli import main
 from rmrl.evaluation.compare.difference import FIGURES
 from tests.docs_pages import DOCS
 from tests.evaluation.test_compare import LENGTH, ROWS, VOWELS
+from tests.inputs import write_lines
 
 PAGE = (DOCS / "comparing.md").read_text(encoding="utf-8")
 (BLOCK,) = re.findall(r"^```bash\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)
@@ -25,7 +26,7 @@ def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     (tmp_path / "reward_functions" / "short.py").write_text(VOWELS)
     (tmp_path / "a.yaml").write_text("models: [helpful]\nmax_missing: 1\n")
     (tmp_path / "b.yaml").write_text("reward: {models: [short]}\n")
-    (tmp_path / "responses.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    write_lines(tmp_path / "responses.jsonl", ROWS)
     figures: list[str] = []
     for line in BLOCK.splitlines():
         words = shlex.split(line)

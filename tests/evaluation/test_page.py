@@ -13,6 +13,7 @@ import pytest
 from rmrl.cli import main
 from rmrl.evaluation.formats import FORMATS
 from tests.docs_pages import DOCS
+from tests.inputs import write_lines
 
 PAGE = (DOCS / "evaluation.md").read_text(encoding="utf-8")
 (BLOCK,) = re.findall(r"^```bash\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)
@@ -45,7 +46,7 @@ ACCURACIES = {
 def test_a_command_runs(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name, rows in FILES.items():
-        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_lines(tmp_path / name, rows)
     given = shlex.split(command)
     assert given[0] == "rmrl"
     assert main(given[1:]) == 0

@@ -6,11 +6,9 @@ the figure of that part, and the part's own figure is pinned beside it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sklearn.metrics import cohen_kappa_score
@@ -21,6 +19,7 @@ from rmrl.evaluation.check import check_eval
 from rmrl.evaluation.judgements import category, truth
 from rmrl.evaluation.report import Evaluation
 from rmrl.evaluation.run import run_eval
+from tests.inputs import read_lines, write_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data"
@@ -37,10 +36,6 @@ def evaluated(tmp_path: Path, *overrides: str) -> Evaluation:
     functions = ROOT / "reward_functions"
     checked = check_eval(config, shipped_functions=functions)
     return run_eval(checked)
-
-
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 # --- LLMBar: all 419 pairs, 14 judges
@@ -69,7 +64,7 @@ def published_kappa(labels: Sequence[str], verdicts: Sequence[str]) -> float:
 def test_every_figure_of_llmbars_statistics(llmbar: Evaluation) -> None:
     """630 figures: 14 judges on 5 subsets, 9 each."""
     checked = 0
-    for row in rows_of(DATA / "judge" / "llmbar_published_stats.jsonl"):
+    for row in read_lines(DATA / "judge" / "llmbar_published_stats.jsonl"):
         judge = llmbar.judges[f"{row['evaluator']} {row['mode']}"]
         outcomes = [o for o in judge.outcomes if o.comparison.subset == row["subset"]]
         labels = [truth(outcome.comparison) for outcome in outcomes]
@@ -212,13 +207,10 @@ def test_pairs_of_people_by_hand(tmp_path: Path) -> None:
         }
         for number, (a, b, c) in enumerate(votes)
     ]  # fmt: skip
-    file = tmp_path / "rows.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    file = write_lines(tmp_path / "rows.jsonl", rows)
     recorded = tmp_path / "judge.jsonl"
     results = ["1", "2", "Tie", "garbage"]
-    recorded.write_text(
-        "".join(json.dumps({"id": str(i), "result": r}) + "\n" for i, r in enumerate(results))
-    )
+    write_lines(recorded, [{"id": str(i), "result": r} for i, r in enumerate(results)])
     made = evaluated(
         tmp_path, "eval.format=pandalm", f"data.files={file}", f"eval.recorded={recorded}"
     ).numbers

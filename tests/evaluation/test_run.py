@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,17 +18,10 @@ from rmrl.evaluation.run import run_eval
 from rmrl.evaluation.scored import first_wrong_step, step_number
 from rmrl.evaluation.table import console
 from rmrl.main_eval import main
+from tests.inputs import read_lines, rule, write_lines
 
-LENGTH = """
-def compute_score(data_source, solution_str, ground_truth, extra_info=None):
-    if "silent" in solution_str:
-        return None
-    return float(len(solution_str))
-"""
-FEWEST = """
-def compute_score(data_source, solution_str, ground_truth, extra_info=None):
-    return -float(len(solution_str))
-"""
+LENGTH = rule('return None if "silent" in solution_str else float(len(solution_str))')
+FEWEST = rule("return -float(len(solution_str))")
 PAIRS = [
     {"id": "a", "prompt": "p", "chosen": "long enough", "rejected": "short"},
     {"id": "b", "prompt": "p", "chosen": "yes", "rejected": "no way"},
@@ -38,18 +30,13 @@ PAIRS = [
 ]
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     functions = tmp_path / "functions"
     functions.mkdir()
     (functions / "length.py").write_text(LENGTH)
     (functions / "fewest.py").write_text(FEWEST)
-    write(tmp_path / "pairs.jsonl", PAIRS)
+    write_lines(tmp_path / "pairs.jsonl", PAIRS)
     return tmp_path
 
 
@@ -94,7 +81,7 @@ def test_a_report_and_a_row_per_outcome_are_written(folder: Path) -> None:
     made = evaluated(folder, "reward.models=[length]")
     out = folder / "out"
     assert json.loads((out / "report.json").read_text()) == made.numbers
-    rows = [json.loads(line) for line in (out / "outcomes.jsonl").read_text().splitlines()]
+    rows = read_lines(out / "outcomes.jsonl")
     assert rows[0] == {
         "judge": "length",
         "control": False,
@@ -141,7 +128,7 @@ def test_recorded_verdicts_in_both_orders(folder: Path, caplog: pytest.LogCaptur
         {"id": "d", "judge": "j", "verdict": 1, "verdict_swapped": None},
         {"id": "elsewhere", "judge": "j", "verdict": 1, "verdict_swapped": 1},
     ]
-    recorded = write(folder / "recorded.jsonl", rows)
+    recorded = write_lines(folder / "recorded.jsonl", rows)
     judge = evaluated(folder, f"eval.recorded={recorded}").numbers["judges"]["j"]
     # Right in both orders; right then wrong; tied twice; right then missing.
     assert judge["accuracy"]["value"] == (1 + 0.5 + 0.5 + 0.5) / 4
@@ -169,7 +156,7 @@ def test_recorded_texts_are_read_as_a_judges_are(
         {"id": "b", "text": "[[B]]", "text_swapped": "nothing to say"},
         {"id": "c", "text": "[[tie]]"},
     ]
-    recorded = write(folder / "judge.jsonl", rows)
+    recorded = write_lines(folder / "judge.jsonl", rows)
     made = evaluated(folder, f"eval.recorded={recorded}").numbers
     judge = made["judges"]["judge.jsonl"]
     assert judge["accuracy"]["value"] == (1 + 0 + 0.5 + 0) / 4
@@ -183,8 +170,8 @@ def test_recorded_texts_are_read_as_a_judges_are(
 def test_recorded_scores_and_texts_with_a_scale(folder: Path) -> None:
     rows = [{"id": "x", "prompt": "p", "response": "r", "value": v} for v in (2, 4)]
     rows = [{**row, "id": str(number)} for number, row in enumerate(rows)]
-    write(folder / "pairs.jsonl", rows)
-    recorded = write(
+    write_lines(folder / "pairs.jsonl", rows)
+    recorded = write_lines(
         folder / "judge.jsonl",
         [{"id": "0", "text": "Score: 2"}, {"id": "1", "text": "Score: 9"}],
     )
@@ -210,7 +197,7 @@ def test_csv_is_read(folder: Path) -> None:
 
 
 def test_repeated_ids_are_numbered_where_texts_are_scored(folder: Path) -> None:
-    write(folder / "pairs.jsonl", [PAIRS[0], PAIRS[0], PAIRS[0]])
+    write_lines(folder / "pairs.jsonl", [PAIRS[0], PAIRS[0], PAIRS[0]])
     made = checked(folder, "reward.models=[length]")
     assert [item.id for item in made.items] == ["a", "a#2", "a#3"]
 
@@ -269,8 +256,8 @@ MISTAKES: dict[str, tuple[list[str], type[RmrlError], str]] = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_are_sentences_before_anything_starts(folder: Path, name: str) -> None:
     overrides, error, sentence = MISTAKES[name]
-    write(folder / "other.jsonl", [{"id": "z", "verdict": "A"}])
-    write(folder / "twice.jsonl", [{"id": "a", "verdict": "A"}] * 2)
+    write_lines(folder / "other.jsonl", [{"id": "z", "verdict": "A"}])
+    write_lines(folder / "twice.jsonl", [{"id": "a", "verdict": "A"}] * 2)
     with pytest.raises(error, match=re.escape(sentence)):
         checked(folder, *(text.format(folder=folder) for text in overrides))
     assert not (folder / "out" / "report.json").exists()
@@ -321,7 +308,7 @@ def test_a_json_list_starts_behind_a_byte_order_mark_and_white_space(tmp_path: P
 
 def test_a_lone_surrogate_in_a_benchmark_is_scored_and_kept(folder: Path) -> None:
     row = {"id": "half \ud83d", "prompt": "p", "chosen": "longer \ud83d", "rejected": "short"}
-    write(folder / "pairs.jsonl", [row])
+    write_lines(folder / "pairs.jsonl", [row])
     report = evaluated(folder, "reward.models=[length]")
     assert report.numbers["judges"]["length"]["accuracy"]["value"] == 1.0
     rows = (folder / "out" / "rows.jsonl").read_text(encoding="utf-8").splitlines()
@@ -332,6 +319,6 @@ def test_a_lone_surrogate_in_a_benchmark_is_scored_and_kept(folder: Path) -> Non
 
 def test_line_separators_within_a_text_do_not_split_its_row(folder: Path) -> None:
     rows = [{"id": "a", "prompt": "p", "chosen": "one\u2028two\x85three", "rejected": "short"}]
-    write(folder / "pairs.jsonl", rows)
+    write_lines(folder / "pairs.jsonl", rows)
     report = evaluated(folder, "reward.models=[length]")
     assert report.numbers["judges"]["length"]["accuracy"]["value"] == 1.0

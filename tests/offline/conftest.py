@@ -3,7 +3,6 @@ script in this process."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from rmrl.offline.score import score_files
 from rmrl.offline.summary import Summary
 from rmrl.rewards.residency import Residency
 from rmrl.rewards.scoring.scorer import Scorer
+from tests.inputs import write_lines
 from tests.rewards import parts
 
 LENGTH = """
@@ -51,7 +51,7 @@ class Bench:
             {"prompt": f"question {i}", "response": response, **columns}
             for i, response in enumerate(responses)
         ]
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_lines(path, rows)
         return path
 
     def checked(self, *overrides: str, **keywords: Any) -> CheckedScoring:

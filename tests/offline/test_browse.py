@@ -13,6 +13,7 @@ from rmrl.errors import ConfigError, DataError
 from rmrl.main_show import main
 from rmrl.offline.browse import page, responses, select
 from rmrl.offline.where import condition
+from tests.inputs import write_lines
 
 ROW = {"judge": 0.5, "rule": 1.0, "reward": 0.75, "status_judge": "ok", "empty": None, "gpt-4": 2.0}
 
@@ -96,7 +97,7 @@ def samples(tmp_path: Path) -> Path:
         sample(3, 0.0, 0.5),
         sample(4, 1.0, 0.25),
     ]
-    (tmp_path / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "samples.jsonl", rows)
     return tmp_path / "samples.jsonl"
 
 
@@ -196,5 +197,5 @@ def test_the_command(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_column_that_some_rows_lack_counts_as_missing(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     rows = [{"response": "a", "reward": 1.0, "note": "x"}, {"response": "b", "reward": 1.0}]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(path, rows)
     assert chosen(path, where="note == None") == ["b"]

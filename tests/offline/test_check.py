@@ -10,6 +10,7 @@ from rmrl.cluster.devices import Devices, Machine
 from rmrl.cluster.nvml import Gpu
 from rmrl.errors import ConfigError, DataError
 from rmrl.offline import check
+from tests.inputs import rule
 from tests.offline.conftest import Bench
 
 
@@ -33,12 +34,7 @@ def test_all_problems_at_once(bench: Bench) -> None:
     assert "out=scored.xlsx: need a file that ends in .parquet, .jsonl, .csv" in problems
 
 
-RAISES = """
-def compute_score(data_source, solution_str, ground_truth, extra_info=None):
-    if solution_str.startswith("fine"):
-        return 1.0
-    return float(solution_str)
-"""
+RAISES = rule('return 1.0 if solution_str.startswith("fine") else float(solution_str)')
 
 
 def test_what_rewards_and_first_rows_show_is_found_in_the_same_round(

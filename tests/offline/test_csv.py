@@ -16,6 +16,7 @@ from rmrl.errors import DataError
 from rmrl.offline.browse import responses, select
 from rmrl.offline.job import Job
 from rmrl.offline.where import condition
+from tests.inputs import read_lines, write_lines
 from tests.offline.conftest import Bench
 
 EXACT = """
@@ -67,7 +68,7 @@ def test_csv_parquet_and_jsonl_get_the_same_scores_and_columns(bench: Bench) -> 
     sources["parquet"] = bench.folder / "rows.parquet"
     pq.write_table(pa.Table.from_pylist(ROWS), sources["parquet"])
     sources["jsonl"] = bench.folder / "rows.jsonl"
-    sources["jsonl"].write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    write_lines(sources["jsonl"], ROWS)
     tables = [cells(score(bench, file, f"of-{kind}.csv")) for kind, file in sources.items()]
     assert tables[0] == tables[1] == tables[2]
     first, second = tables[0]
@@ -90,7 +91,7 @@ def test_a_scored_csv_can_be_scored_again_and_its_other_columns_are_untouched(
 def test_csv_to_parquet_and_jsonl(bench: Bench) -> None:
     file = write_csv(bench.folder / "rows.csv", ROWS)
     table = pq.read_table(score(bench, file, "s.parquet")).to_pylist()
-    lines = [json.loads(line) for line in score(bench, file, "s.jsonl").read_text().splitlines()]
+    lines = read_lines(score(bench, file, "s.jsonl"))
     assert [row["reward"] for row in table] == [row["reward"] for row in lines] == [1.0, 0.0]
     assert table[0]["response"] == lines[0]["response"] == "a"
 

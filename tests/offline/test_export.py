@@ -14,19 +14,14 @@ import pytest
 
 from rmrl.errors import ConfigError, DataError
 from rmrl.offline.picks import Rewards, pick
+from tests.inputs import read_lines, write_lines
 from tests.offline.conftest import Bench
 
 LENGTHS = "reward.max_missing=1"
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def write(bench: Bench, *rows: dict[str, Any]) -> Path:
-    path = bench.folder / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_lines(bench.folder / "rows.jsonl", rows)
 
 
 def score(bench: Bench, data: Path, *keys: str, out: str = "s.jsonl") -> None:
@@ -52,7 +47,7 @@ def scattered(bench: Bench) -> Path:
 
 def test_the_best_response_of_every_prompt(bench: Bench) -> None:
     score(bench, scattered(bench), "select=best")
-    best = lines(bench.folder / "s.best.jsonl")
+    best = read_lines(bench.folder / "s.best.jsonl")
     # in the order of the file; of equal ones the first; r has no reward
     assert [(row["prompt"], row["response"], row["reward"]) for row in best] == [
         ("q", "bb", 0.2),
@@ -67,7 +62,7 @@ def test_the_best_response_of_every_prompt(bench: Bench) -> None:
         " responses have no reward" in text
         for text in bench.notices
     )
-    assert len(lines(bench.folder / "s.jsonl")) == 10
+    assert len(read_lines(bench.folder / "s.jsonl")) == 10
 
 
 @pytest.mark.parametrize("out", ["s.jsonl", "s.parquet", "s.csv"])
@@ -79,7 +74,7 @@ def test_the_best_of_a_list_of_responses(bench: Bench, out: str) -> None:
         {"prompt": "q", "responses": ["silent", "", "b"], **tokens, "level": 4},
     )
     score(bench, data, "select=best", "columns=[raw]", out=out)
-    first, second = lines(bench.folder / "s.best.jsonl")
+    first, second = read_lines(bench.folder / "s.best.jsonl")
     assert first == {
         "prompt": "p",
         "response": "long",
@@ -98,7 +93,7 @@ def test_the_best_of_a_list_of_responses(bench: Bench, out: str) -> None:
 
 def test_pairs_have_the_best_and_the_worst_response(bench: Bench) -> None:
     score(bench, scattered(bench), "export=dpo")
-    assert lines(bench.folder / "s.dpo.jsonl") == [
+    assert read_lines(bench.folder / "s.dpo.jsonl") == [
         {
             "prompt": "p",
             "chosen": "long",
@@ -129,7 +124,7 @@ def test_a_pair_needs_the_margin(bench: Bench) -> None:
     )
     score(bench, data, "export=dpo", "export_margin=0.3")
     # 0.2 - 0.1 is below; 0.4 - 0.1 is 0.30000000000000004
-    assert [row["prompt"] for row in lines(bench.folder / "s.dpo.jsonl")] == ["q"]
+    assert [row["prompt"] for row in read_lines(bench.folder / "s.dpo.jsonl")] == ["q"]
     assert any("1 below export_margin=0.3" in text for text in bench.notices)
 
 
@@ -140,19 +135,19 @@ def test_no_pair_of_two_prompts(bench: Bench) -> None:
         {"prompt": "other", "response": "bb", "family": 1},
     )
     score(bench, data, "export=dpo", "data.group_key=family")
-    assert lines(bench.folder / "s.dpo.jsonl") == []
+    assert read_lines(bench.folder / "s.dpo.jsonl") == []
     assert any("1 whose two responses answer different prompts" in t for t in bench.notices)
 
 
 def test_examples_of_all_responses_or_the_best_ones(bench: Bench) -> None:
     data = scattered(bench)
     score(bench, data, "export=sft")
-    examples = lines(bench.folder / "s.sft.jsonl")
+    examples = read_lines(bench.folder / "s.sft.jsonl")
     texts = [row["completion"] for row in examples]
     assert texts == ["a", "bb", "long", "cc", "first", "one", "22", "third"]
     assert examples[0] == {"prompt": "p", "completion": "a"}
     score(bench, data, "export=sft", "select=best", out="t.jsonl")
-    texts = [row["completion"] for row in lines(bench.folder / "t.sft.jsonl")]
+    texts = [row["completion"] for row in read_lines(bench.folder / "t.sft.jsonl")]
     assert texts == ["bb", "long", "first", "one"]
 
 
@@ -160,12 +155,12 @@ def test_messages_stay_messages(bench: Bench) -> None:
     turns = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
     data = write(bench, {"prompt": turns, "responses": ["a", "bb"]})
     score(bench, data, "export=dpo")
-    (pair,) = lines(bench.folder / "s.dpo.jsonl")
+    (pair,) = read_lines(bench.folder / "s.dpo.jsonl")
     assert pair["prompt"] == turns
     assert pair["chosen"] == [{"role": "assistant", "content": "bb"}]
     assert pair["rejected"] == [{"role": "assistant", "content": "a"}]
     score(bench, data, "export=sft", out="t.jsonl")
-    assert lines(bench.folder / "t.sft.jsonl")[0] == {
+    assert read_lines(bench.folder / "t.sft.jsonl")[0] == {
         "prompt": turns,
         "completion": [{"role": "assistant", "content": "a"}],
     }
@@ -178,7 +173,7 @@ def test_trl_knows_what_the_files_are(bench: Bench, tmp_path: Path) -> None:
         data = write(bench, {"prompt": prompt, "responses": ["a", "bb"]})
         for kind in ("dpo", "sft"):
             score(bench, data, f"export={kind}", "overwrite=true")
-            record = lines(bench.folder / f"s.{kind}.jsonl")[0]
+            record = read_lines(bench.folder / f"s.{kind}.jsonl")[0]
             assert data_utils.is_conversational(record) is conversational
 
 
@@ -197,8 +192,8 @@ def test_shards_keep_the_responses_to_a_prompt_together(bench: Bench) -> None:
     pairs: list[dict[str, Any]] = []
     for i in (1, 2):
         score(bench, data, "export=dpo", f"shard={i}/2")
-        pairs += lines(bench.folder / f"s-{i}-of-2.dpo.jsonl")
-    assert sorted(pairs, key=str) == sorted(lines(bench.folder / "whole.dpo.jsonl"), key=str)
+        pairs += read_lines(bench.folder / f"s-{i}-of-2.dpo.jsonl")
+    assert sorted(pairs, key=str) == sorted(read_lines(bench.folder / "whole.dpo.jsonl"), key=str)
 
 
 def test_an_export_that_is_there_is_left_alone(bench: Bench) -> None:
@@ -225,7 +220,7 @@ def test_an_export_is_made_by_a_job_that_died_before_it(
             score(bench, data, "select=best")
     assert (bench.folder / "s.jsonl").exists()
     score(bench, data, "select=best")
-    assert len(lines(bench.folder / "s.best.jsonl")) == 4
+    assert len(read_lines(bench.folder / "s.best.jsonl")) == 4
     assert not list(bench.folder.glob("*.parts"))
 
 
@@ -247,7 +242,7 @@ def test_a_job_that_died_after_its_exports_replaces_its_own_alone(
     assert foreign.read_text() == "precious"
     (bench.folder / "s.best.jsonl").write_text("of the job that died")
     score(bench, data, "select=best")
-    assert len(lines(bench.folder / "s.best.jsonl")) == 4
+    assert len(read_lines(bench.folder / "s.best.jsonl")) == 4
 
 
 def test_the_best_rows_of_csv_have_messages_in_any_column_of_the_prompt(bench: Bench) -> None:
@@ -256,7 +251,7 @@ def test_the_best_rows_of_csv_have_messages_in_any_column_of_the_prompt(bench: B
     with data.open("w", newline="") as file:
         csv.writer(file).writerows([["ask", "response"], [json.dumps(turns), "a"]])
     score(bench, data, "select=best", "data.prompt_key=ask")
-    assert lines(bench.folder / "s.best.jsonl")[0]["ask"] == turns
+    assert read_lines(bench.folder / "s.best.jsonl")[0]["ask"] == turns
 
 
 def test_picks_by_hand() -> None:

@@ -3,7 +3,6 @@ what is missing and why."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from rmrl.offline.score import judge_missing
 from rmrl.offline.summary import Summary
 from rmrl.rewards.scoring.missing import CAUSES, UNCLOSED
 from rmrl.types import RewardBatch, ScoreResult, Scores
+from tests.inputs import read_lines
 from tests.offline.conftest import Bench
 
 
@@ -27,7 +27,7 @@ def test_a_first_batch_without_verdicts_stops_nothing(bench: Bench) -> None:
         f"data.files={bench.folder}/rows.jsonl", f"out={out}", "data.batch_size=2"
     )
     summary = bench.score(checked)
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    rows = read_lines(out)
     assert [row["status_length"] for row in rows] == ["unparseable"] * 2 + ["ok"] * 8
     judge_missing(checked, summary)  # 2 of 10: 20 % is allowed
     table = bench.notices[-1].splitlines()
@@ -45,7 +45,7 @@ def test_more_than_the_budget_ends_with_the_file_in_place(bench: Bench) -> None:
     )
     checked = bench.checked(*keys, "over_budget=fail")
     summary = bench.score(checked)
-    assert [json.loads(line)["reward"] for line in out.read_text().splitlines()] == [
+    assert [row["reward"] for row in read_lines(out)] == [
         0.1,
         0.1,
         None,

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from rmrl.errors import ConfigError, DataError
+from tests.inputs import read_lines
 from tests.offline.conftest import Bench
 
 QUARANTINE = "data.on_bad_row=quarantine"
@@ -38,10 +38,6 @@ REASONS = {
 }
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def mixed(bench: Bench) -> Path:
     path = bench.folder / "mixed.jsonl"
     path.write_bytes(b"\n".join(LINES) + b"\n")
@@ -53,7 +49,7 @@ def test_bad_lines_are_set_aside_with_place_and_reason(bench: Bench, suffix: str
     out = bench.folder / f"s.{suffix}"
     checked = bench.checked(f"data.files={mixed(bench)}", f"out={out}", QUARANTINE)
     summary = bench.score(checked)
-    aside = lines(bench.folder / f"s.{suffix}.quarantine.jsonl")
+    aside = read_lines(bench.folder / f"s.{suffix}.quarantine.jsonl")
     assert {row["row"]: row["line"] for row in aside} == {
         row: line for row, (line, _) in REASONS.items()
     }
@@ -103,7 +99,7 @@ def test_cells_of_csv_that_do_not_fit_the_header(bench: Bench) -> None:
     path.write_text('prompt,response\nq,four\nq,a,b\nq,"a"b\nq,ab\n')
     out = bench.folder / "s.csv"
     summary = bench.score(bench.checked(f"data.files={path}", f"out={out}", QUARANTINE))
-    aside = lines(bench.folder / "s.csv.quarantine.jsonl")
+    aside = read_lines(bench.folder / "s.csv.quarantine.jsonl")
     assert [(row["row"], row["line"]) for row in aside] == [(1, 3), (2, 4)]
     assert "saw 3 cells; need 2" in aside[0]["reason"]
     assert "not csv" in aside[1]["reason"]
@@ -124,7 +120,7 @@ def test_a_row_of_parquet_that_python_has_no_value_for(bench: Bench) -> None:
     out = bench.folder / "s.parquet"
     bench.score(bench.checked(f"data.files={path}", f"out={out}", QUARANTINE))
     assert pq.read_table(out)["reward"].to_pylist() == [0.1]
-    aside = lines(bench.folder / "s.parquet.quarantine.jsonl")
+    aside = read_lines(bench.folder / "s.parquet.quarantine.jsonl")
     assert [row["row"] for row in aside] == [1, 2]
     assert "row 1 cannot be read" in aside[0]["reason"]
     assert aside[1]["fields"]["prompt"] == "q"
@@ -137,7 +133,7 @@ def test_a_count_of_tokens_that_is_infinite_is_set_aside(bench: Bench) -> None:
     out = bench.folder / "s.jsonl"
     summary = bench.score(bench.checked(f"data.files={path}", f"out={out}", QUARANTINE))
     assert (summary.rows, summary.quarantined) == (1, 1)
-    aside = lines(bench.folder / "s.jsonl.quarantine.jsonl")
+    aside = read_lines(bench.folder / "s.jsonl.quarantine.jsonl")
     assert "column 'response_tokens': saw inf" in aside[0]["reason"]
 
 
@@ -149,7 +145,7 @@ def test_a_deeply_nested_bad_row_is_set_aside(bench: Bench) -> None:
     out = bench.folder / "s.jsonl"
     summary = bench.score(bench.checked(f"data.files={path}", f"out={out}", QUARANTINE))
     assert (summary.rows, summary.quarantined) == (1, 1)
-    aside = lines(bench.folder / "s.jsonl.quarantine.jsonl")
+    aside = read_lines(bench.folder / "s.jsonl.quarantine.jsonl")
     assert "saw 4 (int)" in aside[0]["reason"]
     assert str(aside[0]["fields"]["x"]) == nested
 
@@ -159,7 +155,7 @@ def test_first_rows_count_what_is_set_aside(bench: Bench) -> None:
     keys = (f"data.files={mixed(bench)}", f"out={out}", QUARANTINE, "data.max_rows=4")
     summary = bench.score(bench.checked(*keys))
     assert (summary.rows_read, summary.quarantined) == (4, 3)
-    assert len(lines(out)) == 1
+    assert len(read_lines(out)) == 1
 
 
 def test_without_a_readable_row_the_reasons_end_the_job(bench: Bench) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 
 from rmrl.rewards.residency import Residency
 from rmrl.rewards.scoring.scorer import Scorer
+from tests.inputs import read_lines, write_lines
 from tests.offline.conftest import Bench
 from tests.trainer.fake_run import (
     PARITY,
@@ -51,7 +51,7 @@ def rescored(
     bench: Bench, samples: list[dict[str, Any]], transform: dict[str, Any], *settings: str
 ) -> list[dict[str, Any]]:
     data, out = bench.folder / "samples.jsonl", bench.folder / "scored.jsonl"
-    data.write_text("".join(json.dumps(sample) + "\n" for sample in samples))
+    write_lines(data, samples)
     (bench.folder / "functions" / "parity.py").write_text(PARITY)
     entries = ", ".join(f"{key}: {value}" for key, value in transform.items())
     keys = (
@@ -61,7 +61,7 @@ def rescored(
         *settings,
     )
     bench.score(bench.checked(f"data.files={data}", f"out={out}", *keys))
-    return [json.loads(line) for line in out.read_text().splitlines()]
+    return read_lines(out)
 
 
 @pytest.mark.parametrize("transform", [BY_GROUP, RANK])

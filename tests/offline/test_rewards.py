@@ -15,6 +15,7 @@ import pytest
 import rmrl
 from rmrl import AsyncRewards, Rewards
 from rmrl.errors import ConfigError, DataError, MissingVerdictsError, RmrlError
+from tests.inputs import read_lines, rule, write_lines
 from tests.offline.conftest import LENGTH, Bench
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,13 +85,12 @@ def test_scores_equal_those_of_rmrl_score_on_the_same_rows(
         length = 1 + number * 7 % 11
         response: Any = ["a" * length, "b" * (length + 3)] if number % 4 == 0 else "c" * length
         rows.append({"prompt": f"question {number % 9}", "response": response})
-    data = bench.folder / "rows.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = write_lines(bench.folder / "rows.jsonl", rows)
     out = bench.folder / "scored.jsonl"
     words = [f"++reward.transforms={json.dumps(transform)}"] if transform else []
     keys = [word.replace('"', "").replace("++", "") for word in words]
     bench.score(bench.checked(f"data.files={data}", f"out={out}", "data.batch_size=12", *keys))
-    scored = [json.loads(line) for line in out.read_text().splitlines()]
+    scored = read_lines(out)
     config = settings(bench.folder, transforms=transform) | {"data": {"batch_size": 12}}
     with Rewards(config) as rewards:
         table = rewards.score_rows(rows)
@@ -126,8 +126,7 @@ def test_the_column_of_what_was_read_tells_an_empty_part_from_a_whole_response(
 
 def test_messages_sources_and_further_columns_reach_the_reward(folder: Path) -> None:
     (folder / "functions" / "reads.py").write_text(
-        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
-        "    return {'score': extra_info['points'], 'saw': f'{data_source} {ground_truth}'}\n"
+        rule("return {'score': extra_info['points'], 'saw': f'{data_source} {ground_truth}'}")
     )
     turns = [{"role": "user", "content": "How are you?"}]
     with Rewards(settings(folder, models=["reads"])) as rewards:

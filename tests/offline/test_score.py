@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import random
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,11 +14,8 @@ from rmrl.cluster.fake import FakeHost
 from rmrl.errors import EngineLostError
 from rmrl.offline.check import CheckedScoring
 from tests.engine_models import write_tokenizer
+from tests.inputs import read_lines, write_lines
 from tests.offline.conftest import Bench
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_every_row_gets_its_columns(bench: Bench) -> None:
@@ -32,7 +27,7 @@ def test_every_row_gets_its_columns(bench: Bench) -> None:
             "reward.max_missing=1",
         )
     )
-    first, silent, empty = lines(bench.folder / "s.jsonl")
+    first, silent, empty = read_lines(bench.folder / "s.jsonl")
     assert first == {
         "prompt": "question 0",
         "response": "four",
@@ -134,7 +129,7 @@ def test_several_files_in_their_order_and_batches_of_any_size(bench: Bench) -> N
         bench.score(
             bench.checked(f"data.files=[{one},{two}]", f"out={out}", f"data.batch_size={size}")
         )
-        rewards.append([row["reward"] for row in lines(out)])
+        rewards.append([row["reward"] for row in read_lines(out)])
     assert rewards == [[0.1, 0.2, 0.3, 0.4]] * 3
 
 
@@ -183,8 +178,7 @@ def test_an_engine_that_dies_at_once_leaves_nothing(bench: Bench) -> None:
 
 def test_the_same_numbers_with_groups_kept_whole(bench: Bench) -> None:
     rows = [{"prompt": f"q{i // 2}", "response": "x" * (i + 1)} for i in range(6)]
-    path = bench.folder / "pairs.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = write_lines(bench.folder / "pairs.jsonl", rows)
     transform = "reward.transforms.length={kind: standardize, by: group}"
     rewards = []
     for size in (1, 100):
@@ -196,7 +190,7 @@ def test_the_same_numbers_with_groups_kept_whole(bench: Bench) -> None:
         )
         assert checked.whole_groups
         bench.score(checked)
-        rewards.append([row["reward"] for row in lines(bench.folder / f"g{size}.jsonl")])
+        rewards.append([row["reward"] for row in read_lines(bench.folder / f"g{size}.jsonl")])
     assert rewards[0] == rewards[1]
     assert all(low < 0 < high for low, high in zip(rewards[0][::2], rewards[0][1::2], strict=True))
 
@@ -221,7 +215,7 @@ def test_what_a_judge_read_and_wrote_on_request(bench: Bench) -> None:
     )
     assert not any(
         name.startswith(("raw", "rendered"))
-        for row in lines(bench.folder / "plain.jsonl")
+        for row in read_lines(bench.folder / "plain.jsonl")
         for name in row
     )
 
@@ -233,8 +227,7 @@ def test_the_same_numbers_with_groups_shuffled_and_rows_in_their_own_order(bench
     transform = "reward.transforms.length={kind: standardize, by: group}"
     scored = {}
     for name, numbers in (("neat", range(40)), ("shuffled", order)):
-        path = bench.folder / f"{name}.jsonl"
-        path.write_text("".join(json.dumps({**rows[i], "i": i}) + "\n" for i in numbers))
+        path = write_lines(bench.folder / f"{name}.jsonl", [{**rows[i], "i": i} for i in numbers])
         bench.score(
             bench.checked(
                 f"data.files={path}",
@@ -243,7 +236,7 @@ def test_the_same_numbers_with_groups_shuffled_and_rows_in_their_own_order(bench
                 transform,
             )
         )
-        scored[name] = lines(bench.folder / f"s-{name}.jsonl")
+        scored[name] = read_lines(bench.folder / f"s-{name}.jsonl")
     assert [row["i"] for row in scored["shuffled"]] == order
     neat = {row["i"]: row["reward"] for row in scored["neat"]}
     # rounding alone: the sum over a group is taken in the order of its rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from rmrl.errors import ConfigError, DataError
 from rmrl.offline import job as job_module
+from tests.inputs import read_lines, write_lines
 from tests.offline.conftest import Bench
 from tests.offline.test_job import Broken
 
@@ -23,12 +23,8 @@ def numbered(bench: Bench, count: int, *, groups: int = 1000) -> Path:
         {"prompt": f"q{i % groups}", "response": "x" * (i * 7 % 11 + 1), "i": i}
         for i in range(count)
     ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(path, rows)
     return path
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def score(bench: Bench, data: Path, *keys: str, out: str = "s.jsonl") -> None:
@@ -43,10 +39,10 @@ def test_the_shards_together_are_the_whole_run(bench: Bench, settings: tuple[str
     sizes: list[int] = []
     for i in (1, 2, 3):
         score(bench, data, *settings, f"shard={i}/3")
-        rows = lines(bench.folder / f"s-{i}-of-3.jsonl")
+        rows = read_lines(bench.folder / f"s-{i}-of-3.jsonl")
         sizes.append(len(rows))
         parts += rows
-    whole = lines(bench.folder / "whole.jsonl")
+    whole = read_lines(bench.folder / "whole.jsonl")
     assert sorted(parts, key=lambda row: row["i"]) == whole
     # 23 rows: every third one; 5 groups of 5, 5, 5, 4, 4 rows: groups 0 and 3, 1 and 4, 2
     assert sizes == ([9, 9, 5] if BY_GROUP in settings else [8, 8, 7])
@@ -57,7 +53,7 @@ def test_a_group_is_in_one_shard(bench: Bench) -> None:
     prompts: list[set[str]] = []
     for i in (1, 2):
         score(bench, data, BY_GROUP, f"shard={i}/2")
-        prompts.append({row["prompt"] for row in lines(bench.folder / f"s-{i}-of-2.jsonl")})
+        prompts.append({row["prompt"] for row in read_lines(bench.folder / f"s-{i}-of-2.jsonl")})
     assert prompts == [{"q0", "q2"}, {"q1", "q3"}]
 
 
@@ -97,7 +93,7 @@ def test_a_bad_row_is_in_one_shard(bench: Bench) -> None:
         keys = (f"data.files={path}", f"out={bench.folder}/s.jsonl", f"shard={i}/2")
         summary = bench.score(bench.checked(*keys, "data.on_bad_row=quarantine"))
         read.append((summary.rows_read, summary.quarantined))
-        rows = lines(bench.folder / f"s-{i}-of-2.jsonl.quarantine.jsonl")
+        rows = read_lines(bench.folder / f"s-{i}-of-2.jsonl.quarantine.jsonl")
         aside += [row["row"] for row in rows]
     assert sorted(aside) == [1, 3, 4]
     assert read == [(3, 1), (3, 2)]  # 6 rows in all

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.inputs import write_lines
+
 HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">\u2028\ud83d"
 """A response that tries to become markup, with a line separator of JavaScript and a lone
 surrogate."""
@@ -72,6 +74,6 @@ def write_run(folder: Path, samples: Sequence[dict[str, Any]] = SAMPLES) -> Path
         {"step": 1, "reward/mean": 1.05, "score/judge/mean": 0.55, "time/step_s": 3.0},
         {"step": 2, "reward/mean": 1.6, "score/judge/mean": 0.6, "score/judge/missing": 0.5},
     ]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in metrics))
+    write_lines(folder / "metrics.jsonl", metrics)
     (folder / "config.yaml").write_text(CONFIG)
     return folder

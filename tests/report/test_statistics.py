@@ -11,6 +11,7 @@ import pytest
 from rmrl.offline.browse import responses
 from rmrl.report import statistics
 from rmrl.report.numbers import Component, Numbers, gathered
+from tests.inputs import write_lines
 from tests.report.samples import SAMPLES, sample, write_run
 
 
@@ -118,7 +119,7 @@ def test_logged_curves_stand_in_one_order_and_without_gaps(tmp_path: Path) -> No
         {"step": 2, "score/a/missing": 0.5, "reward/kept": 1, "policy/kl": 0.1, "note": "x"},
         {"step": 1, "score/b/mean": 0.2, "reward/mean": 3.0, "policy/kl": 0.2},
     ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(path, rows)
     curves = statistics.logged_curves(path)
     assert list(curves) == [
         *("reward/mean", "reward/kept", "policy/kl", "score/b/mean", "score/a/missing")

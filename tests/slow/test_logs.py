@@ -3,26 +3,23 @@ its own logging."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.inputs import rule, write_lines
 from tests.test_logs import ROOT, messages
 
-LENGTH = """
-def compute_score(data_source, solution_str, ground_truth, extra_info=None):
-    return None if "silent" in solution_str else float(len(solution_str))
-"""
+LENGTH = rule('return None if "silent" in solution_str else float(len(solution_str))')
 
 
 def score(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
     """`python -m rmrl.main_score` on three rows with a rule."""
     (folder / "length.py").write_text(LENGTH)
     rows = [{"prompt": f"q{i}", "response": text} for i, text in enumerate(("a", "bb", "silent"))]
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(folder / "rows.jsonl", rows)
     command = [
         *(sys.executable, "-m", "rmrl.main_score", "reward.models=[length]"),
         *(f"reward.functions_dir={folder}", "reward.rule_workers=1", "reward.max_missing=0.1"),

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.inputs import read_lines
 from tests.rewards.parts import checkpoint
 from tests.test_main_score import REPOSITORY, arguments, tmp
 from tests.trainer.job import descendants, still_running, wait_for
@@ -65,10 +66,7 @@ def test_engines_live_in_processes_that_end_with_the_job(tmp: Path) -> None:
     wait_for(ended, what="the job's end")
     printed, _ = job.communicate(timeout=LIMIT_S)
     assert job.returncode == 0, printed[-3000:]
-    assert [
-        json.loads(line)["score_quality"]
-        for line in (tmp / "engines.jsonl").read_text().splitlines()
-    ] == [0.5] * 4
+    assert [row["score_quality"] for row in read_lines(tmp / "engines.jsonl")] == [0.5] * 4
     assert len(seen) > 2
     assert still_running(list(seen)) == []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -12,6 +11,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+
+from tests.inputs import rule, write_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 600.0
@@ -74,14 +75,13 @@ def test_the_wheel_holds_what_a_user_needs(wheel: Path):
 def test_check_and_score_run_outside_the_checkout(installed: Path, tmp_path: Path):
     (tmp_path / "reward_functions").mkdir()
     (tmp_path / "reward_functions" / "brief.py").write_text(
-        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
-        "    return float(len(solution_str) <= 8)\n"
+        rule("return float(len(solution_str) <= 8)")
     )
     rows = [
         {"prompt": "3 + 4?", "response": "#### 7", "reward_model": {"ground_truth": "7"}},
         {"prompt": "3 + 5?", "response": "It is #### 7", "reward_model": {"ground_truth": "8"}},
     ]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "rows.jsonl", rows)
     python = str(installed / "bin" / "python")
     where = run([python, "-c", "import rmrl; print(rmrl.__file__)"], cwd=tmp_path)
     assert where.stdout.startswith(str(installed))

@@ -18,6 +18,7 @@ import pytest
 
 from rmrl.data.write import write_rows
 from tests.config.reference_lines import SEVERAL_NODES, TWO_JUDGES, changed, typed
+from tests.inputs import read_lines
 from tests.trainer.job import REPOSITORY, run_typed
 
 FORK = Path(__file__).resolve().parents[4] / "shared" / "data" / "fork"
@@ -85,10 +86,7 @@ def test_the_lines_of_its_readme_train(line: str, place: Path, tiny_llama: Path)
         "rider_reward, consistency_reward are computed where it is above 0 and count where it is 1"
         in printed
     )
-    samples = [
-        json.loads(text)
-        for text in (out / "samples.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
+    samples = read_lines(out / "samples.jsonl")
     assert len(samples) == 16  # two steps of two prompts with four responses
     assert {sample["scores"]["rule_rider_agent_reason_v2"]["status"] for sample in samples} == {
         "ok"
@@ -125,10 +123,7 @@ def test_its_judges_are_asked_and_count_where_its_rule_is_1(place: Path, tiny_ll
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    (scored,) = [
-        json.loads(text)
-        for text in (place / "scored.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
+    (scored,) = read_lines(place / "scored.jsonl")
     rules = scored["score_rule_rider_agent_reason_v2"]
     judges = [scored["score_rider_reward"], scored["score_consistency_reward"]]
     assert rules == [1.0, 0.1, 0.0]

@@ -3,11 +3,11 @@ problem, and mean what they say."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from tests.config.reference_lines import PPO_GSM8K, changed, typed
 from tests.config.test_reference_command_lines import gsm8k
+from tests.inputs import read_lines
 from tests.trainer.job import run_typed
 
 __all__ = ["gsm8k"]
@@ -30,10 +30,7 @@ def test_ppo_with_a_critic_runs_on_a_cpu(gsm8k: Path, tiny_llama: Path, tmp_path
     )
     out, printed = run_typed(words, tmp_path)
     assert "rows of openai/gsm8k are scored by the rule gsm8k" in printed
-    rows = [
-        json.loads(line)
-        for line in (out / "samples.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
+    rows = read_lines(out / "samples.jsonl")
     assert [row["step"] for row in rows] == [1] * 4 + [2] * 4
     assert {row["scores"]["gsm8k"]["status"] for row in rows} == {"ok"}
     assert (out / "checkpoints").is_dir()

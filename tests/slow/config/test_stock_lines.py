@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from rmrl.data.write import write_rows
 from tests.config.reference_lines import changed
 from tests.config.test_stock_lines import line
+from tests.inputs import read_lines, rule
 from tests.trainer.job import run_typed
 
 FOR_REAL = (
@@ -38,9 +38,10 @@ def test_a_stock_line_runs_two_steps_on_a_cpu(
     ]
     write_rows(tmp_path / "train.parquet", rows, overwrite=True)
     (tmp_path / "rule.py").write_text(
-        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
-        "    share = sum(c.isalpha() for c in solution_str) / max(len(solution_str), 1)\n"
-        "    return {'score': share, 'acc': len(solution_str) % 2}\n"
+        rule(
+            "share = sum(c.isalpha() for c in solution_str) / max(len(solution_str), 1)",
+            "return {'score': share, 'acc': len(solution_str) % 2}",
+        )
     )
     counts = {
         "data__train_batch_size": 4,
@@ -60,10 +61,7 @@ def test_a_stock_line_runs_two_steps_on_a_cpu(
     out, printed = run_typed(
         [*words, f"custom_reward_function.path={tmp_path / 'rule.py'}"], tmp_path
     )
-    steps = [
-        json.loads(text)["step"]
-        for text in (out / "samples.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
+    steps = [row["step"] for row in read_lines(out / "samples.jsonl")]
     assert sorted(set(steps)) == [1, 2]
     if "fused" in name:
         assert "no effect here: " in printed

@@ -3,7 +3,6 @@ judges on a CPU."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 
 from tests.config.reference_lines import TWO_JUDGES, changed, typed
 from tests.examples.test_rider import EXAMPLE, ROOT, example, make_data
+from tests.inputs import read_lines
 from tests.trainer.job import run_typed
 
 __all__ = ["make_data"]
@@ -89,10 +89,7 @@ def test_the_reference_command_line_runs_on_a_cpu(
     out, printed = run_typed(overrides, tmp_path)
     assert "reward_model.* is now reward.models=[rider_reward,consistency_reward]" in printed
     assert out == tmp_path / "runs" / "demo" / "default"
-    rows = [
-        json.loads(line)
-        for line in (out / "samples.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
+    rows = read_lines(out / "samples.jsonl")
     assert [row["step"] for row in rows] == [1] * 8 + [2] * 8
     for row in rows:
         verdicts = row["scores"]

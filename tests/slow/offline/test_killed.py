@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from rmrl.scoring.preflight import TRIAL_ROWS
+from tests.inputs import write_lines
 from tests.trainer.job import descendants, still_running, wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -129,7 +130,7 @@ def command(folder: Path, suffix: str, settings: tuple[str, ...]) -> Command:
         {"prompt": f"q{i % 100}", "response": f"answer {i}", "extra_info": {"row": i}}
         for i in range(ROWS)
     ]
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(folder / "rows.jsonl", rows)
     return Command(folder, suffix, settings)
 
 

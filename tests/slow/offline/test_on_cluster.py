@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.cluster_of_two import cluster_of_two
+from tests.inputs import rule
 from tests.trainer.job import still_running, wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -46,12 +47,7 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None):
         return None
     return {"score": len(solution_str) / 7, "first": solution_str[:1]}
 """
-RAISES = """
-def compute_score(data_source, solution_str, ground_truth, extra_info=None):
-    return 1.0 if len(solution_str) < 9 else None
-"""
-
-
+RAISES = rule("return 1.0 if len(solution_str) < 9 else None")
 KILLS = """
 import os, signal
 
