@@ -174,7 +174,8 @@ def check_that_the_order_of_rows_changes_nothing(way: Way) -> None:
 
 
 def check_that_the_odds_of_pf_ppo_do_not_depend_on_the_order_of_rows(way: Way) -> None:
-    settings, groups_B = algorithm(way.case).pf_ppo, way.rows.group_ids_B
+    settings = algorithm(way.case).pf_ppo
+    groups_B = way.rows.group_ids_B
     totals_B = rewards_with_steps(way.rows.rewards_B, way.rows.steps)
     order = np.random.default_rng(way.case.number + 1).permutation(len(way.rows.train))
     odds_B = probabilities(totals_B, settings, group_ids_B=groups_B)
@@ -208,8 +209,10 @@ def check_that_rows_without_a_reward_have_no_part_in_anything(way: Way) -> None:
 
 
 def check_that_groups_are_chosen_where_their_rewards_differ(way: Way) -> None:
-    case, sampled = way.case, way.data.sampled
-    responses, rewards = sampled.rollouts.responses, sampled.rewards
+    case = way.case
+    sampled = way.data.sampled
+    rewards = sampled.rewards
+    responses = sampled.rollouts.responses
     for start in range(0, len(responses), case.group_size):
         rows = range(start, start + case.group_size)
         scored = [row for row in rows if rewards.keep_B[row] and len(responses[row].token_ids)]
