@@ -57,7 +57,11 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "line", [TWO_JUDGES, TWO_JUDGES + SEVERAL_NODES], ids=["single node", "several nodes"]
+    "line",
+    [
+        pytest.param(TWO_JUDGES, id="single node", marks=pytest.mark.nightly),
+        pytest.param(TWO_JUDGES + SEVERAL_NODES, id="several nodes"),
+    ],
 )
 def test_the_lines_of_its_readme_train(line: str, place: Path, tiny_llama: Path):
     """Paths and counts are others, and the rule is named by its file. An untrained policy gets 0 of

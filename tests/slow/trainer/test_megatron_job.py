@@ -3,7 +3,6 @@ gloo; policy, reference and critic."""
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,12 @@ from transformers import AutoConfig, AutoTokenizer
 
 from rmrl import main_export
 from tests.backends.megatron.tiny import write_tiny
-from tests.slow.trainer.test_main_job import greedy_is_that_of_the_export
-from tests.slow.trainer.test_ways_job import a_critic_that_scores, the_policy_moved
+from tests.trainer.exports import (
+    a_critic_that_scores,
+    every_number_is_finite,
+    greedy_is_that_of_the_export,
+    the_policy_moved,
+)
 from tests.trainer.job import Job
 
 STEPS = 2
@@ -48,11 +51,7 @@ def checked_lines(job: Job, out: str, steps: list[int]) -> None:
     lines = job.lines(out)
     assert [line["step"] for line in lines] == steps
     for line in lines:
-        assert [
-            key
-            for key, value in line.items()
-            if isinstance(value, float) and not math.isfinite(value)
-        ] == []
+        every_number_is_finite(line)
         assert line["policy/rollout_logprob_diff"] < 1e-3
         assert {
             "policy/loss",
@@ -141,17 +140,3 @@ def test_experts_are_trained_apart_and_sampled_together(job: Job, mixture: Path)
     for line in job.lines("experts"):
         assert line["policy/rollout_logprob_diff"] < 1e-4
         assert line["policy/grad_norm"] > 0
-
-
-def test_a_checkpoint_of_another_backend_is_refused(job: Job) -> None:
-    fsdp = {"algorithm__adv_estimator": "grpo", "trainer__logger": "[jsonl]"}
-    code, printed = job.run("sharded", trainer__total_training_steps=1, **fsdp)
-    assert code == 0, printed[-3000:]
-    resume = {
-        "trainer__resume_mode": "resume_path",
-        "trainer__resume_from_path": job.folder / "sharded" / "checkpoints" / "step_000001",
-    }
-    megatron = {**TENSOR, "algorithm__adv_estimator": "grpo", "algorithm__use_kl_in_reward": False}
-    code, printed = job.run("other", trainer__total_training_steps=2, **{**megatron, **resume})
-    assert code != 0
-    assert "resume with the strategy that wrote it" in printed
