@@ -1,4 +1,4 @@
-"""Runs a function in a fresh process that has an engine's environment, and returns what it
+"""Runs a function in a process of its own that has an engine's environment, and returns what it
 returns."""
 
 from __future__ import annotations
@@ -6,40 +6,41 @@ from __future__ import annotations
 import multiprocessing
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
 from rmrl.inference.environment import engine_environment
+from tests.fork_server import ForkServer, start_fresh
+
+
+def _environment() -> Mapping[str, str]:
+    return engine_environment(device="cpu", threads=1)
+
+
+_SERVER = ForkServer("tests.preload.engines", _environment)
 
 
 def run_in_engine_process(
-    function: Callable[..., Any], *args: Any, timeout_s: float = 900.0
+    function: Callable[..., Any], *args: Any, timeout_s: float = 900.0, fresh: bool = False
 ) -> Any:
     """`function` must be at the top of its module; its result must pickle. Its error is raised here
-    with its traceback as text."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(theirs, function, args), daemon=True)
-    before = dict(os.environ)
-    os.environ.update(
-        engine_environment(device="cpu", threads=1)
-    )  # a spawned process imports torch before `function` begins
+    with its traceback as text. `fresh`: in a process that has imported nothing, as a user's."""
+    receiver, sender = multiprocessing.get_context("spawn").Pipe(duplex=False)
+    if fresh:
+        process = start_fresh(_answer, sender, function, args, environment=_environment())
+    else:
+        process = _SERVER.start(_answer, sender, function, args)
+    sender.close()
     try:
-        process.start()
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-    theirs.close()
-    try:
-        if not ours.poll(timeout_s):
+        if not receiver.poll(timeout_s):
             raise TimeoutError(f"{function.__name__} did not answer within {timeout_s:g} s")
-        ok, result = ours.recv()
+        ok, result = receiver.recv()
     finally:
-        process.join(5)
+        process.join(30)
         if process.is_alive():
             process.kill()
-            process.join(5)
+            process.join(30)
     if not ok:
         raise AssertionError(result)
     return result

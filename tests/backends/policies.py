@@ -4,11 +4,11 @@ and end by a deadline."""
 from __future__ import annotations
 
 import json
-import multiprocessing
-import socket
 import time
+import uuid
 from collections.abc import Callable
 from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.micro_batches import split_by_length
 from rmrl.config.schema import ActorConfig, CriticConfig, FSDPConfig, ModelConfig, OptimConfig
 from rmrl.types import Ragged, TrainBatch
+from tests.fork_server import ForkServer, start_fresh
 
 VOCABULARY = 512
 TEMPERATURE = 0.9
@@ -130,31 +131,34 @@ def share(batch: TrainBatch, process: ProcessSettings) -> TrainBatch:
     return batch.select(split_by_length(batch.tokens.lengths, process.world_size)[process.rank])
 
 
+_SERVER = ForkServer("tests.preload.ranks")
+
+
 def run_group(
     job: Callable[..., Any],
     world_size: int,
     folder: Path,
     *arguments: Any,
     deadline_s: float = 900.0,
+    fresh: bool = False,
 ) -> Any:
-    """Run `job(process, *arguments)` in `world_size` fresh processes and return rank 0's result
-    (through JSON). As soon as one fails, so does the group."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
-    context = multiprocessing.get_context("spawn")
-    result = folder / f"{job.__name__}.json"
-    members = []
-    for rank in range(world_size):
-        process = ProcessSettings(
-            rank=rank, world_size=world_size, init_method=address, threads=1, timeout_s=600
-        )
-        members.append(
-            context.Process(target=_member, args=(job, process, result, arguments), daemon=True)
-        )
+    """Run `job(process, *arguments)` in `world_size` processes and return rank 0's result (through
+    JSON). As soon as one fails, so does the group. `fresh`: processes that have imported nothing,
+    as a user's."""
+    meeting = folder / f"{job.__name__}-{uuid.uuid4().hex}"
+    result = meeting.with_suffix(".json")
+    start = start_fresh if fresh else _SERVER.start
+    members: list[BaseProcess] = []
     try:
-        for member in members:
-            member.start()
+        for rank in range(world_size):
+            process = ProcessSettings(
+                rank=rank,
+                world_size=world_size,
+                init_method=f"file://{meeting}",
+                threads=1,
+                timeout_s=600,
+            )
+            members.append(start(_member, job, process, result, arguments))
         end = time.monotonic() + deadline_s
         while not any(member.exitcode for member in members) and time.monotonic() < end:
             alive = [member.sentinel for member in members if member.exitcode is None]
