@@ -37,8 +37,7 @@ test: setup ## the fast tests, in a process per core
 	$(OFFLINE) $(BIN)/python -m pytest -m "not slow and not nightly" --numprocesses auto --maxprocesses 8 --dist loadfile
 
 test-all: models test ## all tests; real engines, Ray and small real models included
-	$(OFFLINE) $(BIN)/python -m pytest -m "slow and not alone and not nightly" --numprocesses auto --maxprocesses 2 --dist loadfile
-	$(OFFLINE) $(BIN)/python -m pytest -m "slow and alone and not nightly"
+	$(OFFLINE) scripts/test_slow.sh "slow and not nightly"
 
 test-nightly: models ## the long forms, about 25 minutes: before a release
 	$(OFFLINE) $(BIN)/python -m pytest -m nightly

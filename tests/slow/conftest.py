@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 FOLDER = Path(__file__).resolve().parent
+SECONDS: dict[str, float] = json.loads((FOLDER / "seconds.json").read_text(encoding="utf-8"))
+"""How long each file takes, written by scripts/slow_seconds.py."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests, and put the files that take longest first: begun last, one of them would run
+    beside nothing."""
+    first: list[tuple[float, pytest.Item]] = []
+    others: list[pytest.Item] = []
     for item in items:
         if item.path.is_relative_to(FOLDER):
             item.add_marker(pytest.mark.slow)
+            first.append((SECONDS.get(item.path.relative_to(FOLDER).as_posix(), 0.0), item))
+        else:
+            others.append(item)
+    first.sort(key=lambda timed: -timed[0])
+    items[:] = [item for _, item in first] + others
