@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -16,7 +15,8 @@ INTERVAL_S = 10.0
 
 @asynccontextmanager
 async def heartbeat(wait: str, *, interval_s: float = INTERVAL_S) -> AsyncIterator[None]:
-    """Log `wait` and the seconds so far, every `interval_s` seconds until the block ends.
+    """Log `wait` and the seconds so far, every `interval_s` seconds of the running loop until the
+    block ends.
 
     Example:
         async with heartbeat("waiting for the engines"):
@@ -24,10 +24,11 @@ async def heartbeat(wait: str, *, interval_s: float = INTERVAL_S) -> AsyncIterat
     """
 
     async def report() -> None:
-        started = time.monotonic()
+        loop = asyncio.get_running_loop()
+        started = loop.time()
         while True:
             await asyncio.sleep(interval_s)
-            _log.info(f"{wait} ({time.monotonic() - started:.0f} s)")
+            _log.info(f"{wait} ({loop.time() - started:.0f} s)")
 
     reports = asyncio.create_task(report())
     try:

@@ -46,7 +46,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("config",),
     ("interfaces",),
     ("types",),
-    ("registry", "files", "heartbeat", "logs", "columns", "thinking", "ragged"),
+    ("registry", "files", "clock", "heartbeat", "logs", "columns", "thinking", "ragged"),
     ("errors",),
 )
 

@@ -69,31 +69,11 @@ NOT_YET = frozenset(
         "inference/serving/test_weight_sender.py",
         "offline/test_calibrated.py",
         "report/test_page.py",
-        "rewards/cache/test_calls.py",
-        "rewards/cache/test_store.py",
         "rewards/code/test_extract.py",
         "rewards/code/test_hostile.py",
         "rewards/code/test_local.py",
-        "rewards/judging/test_echoes.py",
-        "rewards/kinds/test_inputs.py",
-        "rewards/kinds/test_remote.py",
         "rewards/kinds/test_rule_copies.py",
-        "rewards/parts.py",
-        "rewards/remote/server.py",
-        "rewards/remote/test_client.py",
-        "rewards/remote/test_nemo_gym.py",
-        "rewards/remote/test_openai.py",
-        "rewards/remote/test_reward_wires.py",
-        "rewards/remote/test_sandbox_fusion.py",
-        "rewards/residency/test_read_ahead.py",
-        "rewards/residency/test_replicas.py",
-        "rewards/residency/test_residency.py",
         "rewards/rules/test_imports.py",
-        "rewards/scoring/test_broker.py",
-        "rewards/scoring/test_reading.py",
-        "rewards/scoring/test_scorer.py",
-        "rewards/scoring/test_session.py",
-        "rewards/scoring/test_sharing.py",
         "rewards/specs/test_resolve.py",
         "scoring/test_preflight.py",
         "serve/test_chat.py",
@@ -250,6 +230,11 @@ class _Checker(ast.NodeVisitor):
                 self._patience(value, text)
         self.generic_visit(node)
 
+    def visit_Compare(self, node: ast.Compare) -> None:
+        for side in (node.left, *node.comparators):
+            if not isinstance(side, ast.Dict):  # what a value is compared with makes nobody wait
+                self.visit(side)
+
     def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, str):
             for text in _IN_TEXT.finditer(node.value):
@@ -345,6 +330,7 @@ GOOD = {
     "    async with asyncio.timeout(1):\n        assert loop.time() - begun < 3",
     "a module on virtual time": "pytestmark = pytest.mark.virtual_time\nasyncio.timeout(1)",
     "a text with a long one": "main('reward.timeout_s=300')",
+    "a body that was sent": "assert seen.body == {'timeout_s': 3.0}",
     "a text with none": "'the key timeout_s is missing'",
 }
 BAD = {

@@ -64,6 +64,16 @@ async def test_a_task_that_never_sleeps_takes_no_time() -> None:
     assert asyncio.get_running_loop().time() == 0.0
 
 
+def test_a_wait_that_never_ends_is_an_error_though_a_timer_goes_on() -> None:
+    async def wait() -> None:
+        never = asyncio.get_running_loop().create_future()
+        while not never.done():
+            await asyncio.wait([never], timeout=60)
+
+    with pytest.raises(RuntimeError, match="has not come in 100000 s"):
+        asyncio.Runner(loop_factory=VirtualLoop).run(wait())
+
+
 def test_a_socket_is_refused() -> None:
     async def listen() -> None:
         await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)

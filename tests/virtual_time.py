@@ -21,6 +21,9 @@ from typing import Any
 
 from tests.patience import PATIENCE_S
 
+LONGEST_S = 100_000.0
+"""A test that goes on for more virtual seconds waits for ever, with a timer that never ends."""
+
 
 class VirtualLoop(asyncio.SelectorEventLoop):
     """See above. `started`: calls of executors that have not ended."""
@@ -66,6 +69,8 @@ class _Jumping(selectors.DefaultSelector):
             ready = super().select(0)
             if not ready:
                 self._loop.now += max(timeout, 0.0)
+            if self._loop.now > LONGEST_S:
+                raise RuntimeError(f"what the test waits for has not come in {LONGEST_S:g} s")
             return ready
         ready = super().select(PATIENCE_S)
         if not ready and not self._loop.started:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 from tqdm import tqdm
 
+from rmrl.clock import Clock
+
 _log = logging.getLogger(__name__)
 
 _LINE_EVERY_S = 30.0
@@ -17,7 +19,7 @@ _LINE_EVERY_S = 30.0
 
 @contextmanager
 def counting(
-    total: int, *, done: int = 0, every_s: float = _LINE_EVERY_S
+    total: int, *, done: int = 0, every_s: float = _LINE_EVERY_S, clock: Clock = time.monotonic
 ) -> Iterator[Callable[[int], None]]:
     """Yield a function that takes the number of responses scored so far. The first `done` were
     scored earlier and do not count for the speed."""
@@ -29,13 +31,13 @@ def counting(
 
             yield advance
         return
-    started = time.monotonic()
+    started = clock()
     last_line = started
 
     def update(count: int) -> None:
         nonlocal last_line
         scored = count - done
-        now = time.monotonic()
+        now = clock()
         remaining = total - count
         if now - last_line >= every_s and remaining > 0 and scored > 0:
             last_line = now

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Hashable
 from typing import Any
 
@@ -88,7 +87,7 @@ class EngineKeeper:
     def start_lost(self) -> None:
         """Start lost engines again, each after its pause."""
         lost = self._residency.lost
-        now = time.monotonic()
+        now = asyncio.get_running_loop().time()
         for plan in self._residency.plans:
             running = plan.key in self._starts and not self._starts[plan.key].done()
             if plan.label in lost and not running and self._next_start.get(plan.key, 0.0) <= now:
@@ -104,7 +103,7 @@ class EngineKeeper:
                 f"the engine of {plan.label} did not start: {one_line(error)}; next try in"
                 f" {pause_s:g} s"
             )
-            self._next_start[plan.key] = time.monotonic() + pause_s
+            self._next_start[plan.key] = asyncio.get_running_loop().time() + pause_s
             self._pauses[plan.key] = min(2 * pause_s, _LONGEST_PAUSE_S)
         else:
             self._pauses.pop(plan.key, None)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rmrl.clock import Clock
 from rmrl.serve.problems import RequestError
 
 _WINDOW_S = 120.0
@@ -17,9 +18,9 @@ _MOST_S = 120.0
 
 
 class RowQueue:
-    """Counts accepted responses. `clock` in seconds."""
+    """Counts accepted responses."""
 
-    def __init__(self, max_rows: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, max_rows: int, *, clock: Clock = time.monotonic) -> None:
         self.max_rows = max_rows
         self.rows = 0
         self._clock = clock

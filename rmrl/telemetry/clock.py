@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from rmrl.clock import Clock
 from rmrl.telemetry.names import OTHER_TIME, STEP_TIME, TOKENS_PER_S, stage_time
 from rmrl.types import Metrics
 
@@ -47,11 +48,11 @@ class _Span:
 class StepClock:
     """Times the stages of one step: `with clock("generate"): ...`, also around awaits.
 
-    `now` returns seconds and never runs backwards. A stage that is open when `restart` is called
+    A stage that is open when `restart` is called
     counts from there on.
     """
 
-    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, now: Clock = time.perf_counter) -> None:
         self._now = now
         self._lock = threading.Lock()
         self._stages: dict[str, _Span] = {}
@@ -103,7 +104,7 @@ class Durations:
     """Seconds of actions that happen within the stages of a step, such as every sleep of an engine:
     `with durations("perf/rollout/sleep_s"): ...`, also around awaits."""
 
-    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, now: Clock = time.perf_counter) -> None:
         self._now = now
         self._seconds: Metrics = {}
 

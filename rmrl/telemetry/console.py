@@ -14,10 +14,11 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from rmrl.clock import Clock
 from rmrl.telemetry import names
 from rmrl.telemetry.sinks import SinkContext
 
@@ -40,7 +41,7 @@ class ConsoleSink:
         self,
         context: SinkContext,
         stream: TextIO | None = None,
-        now: Callable[[], float] = time.monotonic,
+        now: Clock = time.monotonic,
     ) -> None:
         self._stream = sys.stdout if stream is None else stream
         self._total = context.total_steps

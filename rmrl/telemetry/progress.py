@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager, contextmanager
 
 from tqdm import tqdm
 
+from rmrl.clock import Clock
+
 _log = logging.getLogger(__name__)
 
 LINE_EVERY_S = 30.0
@@ -24,11 +26,12 @@ def counting(
     *,
     unit: str = "resp",
     log_every_s: float | None = None,
+    clock: Clock = time.monotonic,
 ) -> Iterator[Callable[[int], None]]:
     """Yields a function that takes the count so far. Where the output is no terminal the log gets a
     line every `log_every_s` seconds; None: no line."""
     if log_every_s is not None and not sys.stderr.isatty():
-        yield _Lines(what, total, unit=unit, every_s=log_every_s)
+        yield _Lines(what, total, unit=unit, every_s=log_every_s, clock=clock)
         return
     with tqdm(
         total=total,
@@ -67,14 +70,15 @@ async def watching(
 class _Lines:
     """A line of the log every `every_s` seconds, of which the first is not before that time."""
 
-    def __init__(self, what: str, total: int, *, unit: str, every_s: float) -> None:
+    def __init__(self, what: str, total: int, *, unit: str, every_s: float, clock: Clock) -> None:
         self._what, self._total, self._unit = what, total, unit
         self._every_s = every_s
-        self._started = time.monotonic()
+        self._clock = clock
+        self._started = clock()
         self._last = self._started
 
     def __call__(self, done: int) -> None:
-        now = time.monotonic()
+        now = self._clock()
         if now - self._last < self._every_s or done >= self._total:
             return
         self._last = now

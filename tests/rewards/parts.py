@@ -27,6 +27,7 @@ from rmrl.rewards.scoring.items import ResponseRow
 from rmrl.rewards.scoring.scorer import Scorer
 from rmrl.rewards.specs.spec import OnMissing, RewardSpec
 from rmrl.types import Prompt, RewardBatch, Sampling, ScoreItem
+from tests.patience import PATIENCE_S
 
 ENGINE = EngineSpec(
     path="/models/judge", runner="generate", name="fake", dtype="bfloat16", max_model_len=None, max_num_seqs=8, max_num_batched_tokens=512,
@@ -111,7 +112,7 @@ def rule(
     body: str,
     *,
     weight: float = 1.0,
-    timeout_s: float = 10.0,
+    timeout_s: float = PATIENCE_S,
     on_missing: OnMissing | None = None,
     **changes: Any,
 ) -> RewardSpec:

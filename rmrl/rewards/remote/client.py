@@ -16,6 +16,7 @@ import logging
 import os
 import random
 import ssl
+import time
 import weakref
 from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from rmrl.clock import Clock
 from rmrl.errors import ConfigError
 from rmrl.rewards.remote.limits import TokenBucket
 from rmrl.rewards.remote.refusals import error_message, retry_after_s
@@ -91,16 +93,28 @@ class HTTPClient:
     """Posts JSON to one server. Event loops may follow one another: each has its own connections,
     all share the rate limit."""
 
-    def __init__(self, spec: HTTPSpec, *, backoff_s: float = 0.5) -> None:
-        """Raise ConfigError where the environment variable of the key is not set. `backoff_s`: the
-        first pause between tries, in seconds."""
+    def __init__(
+        self,
+        spec: HTTPSpec,
+        *,
+        backoff_s: float = 0.5,
+        clock: Clock = time.monotonic,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """Raise ConfigError where the environment variable of the key is not set.
+
+        `backoff_s`: the first pause between tries, in seconds. `clock`: of the rate limit, which
+        outlives event loops; deadlines and pauses are on the running loop's. `transport`: carries
+        the requests instead of connections.
+        """
         self._spec = spec
         self._backoff_s = backoff_s
         self._headers = _headers(spec)
         self._secrets = _secrets(self._headers)
         self._limit: TokenBucket | None = None
         if spec.requests_per_minute is not None:
-            self._limit = TokenBucket(spec.requests_per_minute)
+            self._limit = TokenBucket(spec.requests_per_minute, clock)
+        self._transport = transport
         self._by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Connections] = (
             weakref.WeakKeyDictionary()
         )
@@ -156,6 +170,7 @@ class HTTPClient:
             http = httpx.AsyncClient(
                 headers=self._headers,
                 limits=limits,
+                transport=self._transport,
                 timeout=None,
                 trust_env=False,
                 follow_redirects=False,

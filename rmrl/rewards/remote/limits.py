@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+
+from rmrl.clock import Clock
 
 
 class TokenBucket:
     """At most `per_minute` turns a minute, evenly spread: no more than one second's worth (at least
-    one) at once.
+    one) at once."""
 
-    `clock` returns seconds and never runs backwards.
-    """
-
-    def __init__(self, per_minute: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, per_minute: float, clock: Clock = time.monotonic) -> None:
         self._per_second = per_minute / 60
         self._capacity = max(1.0, self._per_second)
         self._clock = clock

@@ -32,9 +32,9 @@ class NemoGymWire:
 
     reads_rows: ClassVar[bool] = True
 
-    def __init__(self, spec: HTTPSpec) -> None:
+    def __init__(self, spec: HTTPSpec, client: HTTPClient | None = None) -> None:
         self._spec = spec
-        self._client = HTTPClient(spec)
+        self._client = client or HTTPClient(spec)
 
     async def submit(self, method: str, requests: Sequence[RowRequest]) -> list[ValueOutput]:
         """See `Wire.submit`; the only method is "reward"."""

@@ -25,9 +25,9 @@ class OpenRLHFWire:
     """Wire that posts `spec.batch_size` responses at a time. A post that fails, fails for its own
     responses."""
 
-    def __init__(self, spec: HTTPSpec) -> None:
+    def __init__(self, spec: HTTPSpec, client: HTTPClient | None = None) -> None:
         self._spec = spec
-        self._client = HTTPClient(spec)
+        self._client = client or HTTPClient(spec)
 
     async def submit(self, method: str, requests: Sequence[RewardRequest]) -> list[ValueOutput]:
         """See `Wire.submit`; the only method is "reward"."""

@@ -7,6 +7,8 @@ import json
 import time
 from typing import Any
 
+from rmrl.clock import Clock
+
 
 def error_message(body: bytes) -> tuple[str, str]:
     """Return (message, code) of an error answer in any of the usual shapes; else its beginning
@@ -27,14 +29,14 @@ def error_message(body: bytes) -> tuple[str, str]:
     return message, str(error.get("code") or error.get("type") or "")
 
 
-def retry_after_s(value: str) -> float | None:
+def retry_after_s(value: str, now: Clock = time.time) -> float | None:
     """Return the seconds of a Retry-After header, which is a number or a date; None where it is
-    neither."""
+    neither. `now`: seconds since 1970."""
     try:
         return max(0.0, float(value))
     except ValueError:
         pass
     try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - now())
     except (ValueError, TypeError):
         return None

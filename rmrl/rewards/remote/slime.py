@@ -19,9 +19,9 @@ from rmrl.rewards.remote.values import check_method, failed, value_output, with_
 class SlimeWire:
     """Wire that posts one response at a time."""
 
-    def __init__(self, spec: HTTPSpec) -> None:
+    def __init__(self, spec: HTTPSpec, client: HTTPClient | None = None) -> None:
         self._spec = spec
-        self._client = HTTPClient(spec)
+        self._client = client or HTTPClient(spec)
 
     async def submit(self, method: str, requests: Sequence[RewardRequest]) -> list[ValueOutput]:
         """See `Wire.submit`; the only method is "reward"."""

@@ -21,7 +21,6 @@ gives way to another one whose requests have waited for long (`rmrl.rewards.scor
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -77,7 +76,7 @@ class _Ask:
     future: asyncio.Future[list[Any]] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
-    since: float = field(default_factory=time.monotonic)
+    since: float = field(default_factory=lambda: asyncio.get_running_loop().time())
     alone: bool = False
     """It is sent without requests of other owners, after a call with them failed."""
 
@@ -361,8 +360,9 @@ class Broker:
         """The ready engine of this turn whose owned requests have waited longest, among those that
         may have the next call: one that needs the memory of others has waited `sharing.turn_s`."""
         waits: dict[Hashable, float] = {}
+        now = asyncio.get_running_loop().time()
         for key in self._requested(turn):
-            wait_s = oldest_wait(self._asks(key))
+            wait_s = oldest_wait(self._asks(key), now)
             if wait_s is None or not self._is_ready(key):
                 continue
             if wait_s >= self.sharing.turn_s or not self._residency.needs_room(key):

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -104,7 +103,7 @@ class Session:
             self._start(self._waiting, self._graph.streamable)
             self._waiting = []
             self._render()
-            self._released_at = time.perf_counter()
+            self._released_at = asyncio.get_running_loop().time()
             self._broker.release(self._hold)
             self._start(sorted(self._rows), self._graph.deferred)
             while self._tasks:
@@ -252,7 +251,8 @@ class Session:
         if not items:
             return []
         spec = self._specs[c]
-        started = time.perf_counter()
+        clock = asyncio.get_running_loop().time
+        started = clock()
         try:
             results = await self._kind(c).score(items)
         except StallError as error:
@@ -266,7 +266,7 @@ class Session:
         if c in self._graph.ahead:
             # Requests that wait for the policy to finish cost no time of their own.
             started = max(started, self._released_at)
-        share = (time.perf_counter() - started) / len(items)
+        share = (clock() - started) / len(items)
         return [dataclasses.replace(r, latency_s=r.latency_s or share) for r in results]
 
 

@@ -6,7 +6,6 @@ A batch of training or of a file has no owner: it has the engines to itself.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -46,7 +45,7 @@ class OwnedRequests(Protocol):
 
     requests: list[Any]
     since: float
-    """`time.monotonic()` when they came."""
+    """Time of the running loop when they came."""
     alone: bool
 
     @property
@@ -79,10 +78,11 @@ def next_share(asks: Sequence[Asked], sharing: Sharing) -> list[Asked]:
     return chosen
 
 
-def oldest_wait(asks: Sequence[OwnedRequests]) -> float | None:
-    """Return the seconds that the oldest of the owned requests has waited; None without any."""
+def oldest_wait(asks: Sequence[OwnedRequests], now: float) -> float | None:
+    """Return the seconds that the oldest of the owned requests has waited at `now`; None without
+    any."""
     times = [ask.since for ask in asks if ask.owner is not None]
-    return time.monotonic() - min(times) if times else None
+    return now - min(times) if times else None
 
 
 def _by_turns(asks: Sequence[Asked]) -> list[Asked]:

@@ -23,6 +23,7 @@ from rmrl.inference.scoring_base import (
 from rmrl.rewards.cache.calls import CachedCalls, CacheStats
 from rmrl.rewards.cache.store import CacheStore
 from rmrl.types import Sampling
+from tests.patience import PATIENCE_S
 
 GREEDY = Sampling(max_tokens=4, temperature=0.0)
 WARM = Sampling(max_tokens=4, temperature=1.0, n=2)
@@ -278,7 +279,7 @@ async def test_a_cancelled_call_leaves_its_questions_to_the_others() -> None:
     first.cancel()
     await asyncio.sleep(0.01)
     engine.go.set()
-    assert [o.value for o in await asyncio.wait_for(second, 5)] == [1.0]
+    assert [o.value for o in await asyncio.wait_for(second, PATIENCE_S)] == [1.0]
     assert engine.calls == 2
     with pytest.raises(asyncio.CancelledError):
         await first
@@ -294,7 +295,7 @@ async def test_who_waits_can_be_cancelled_and_the_answer_still_comes() -> None:
     with pytest.raises(asyncio.CancelledError):
         await second
     engine.go.set()
-    assert [o.value for o in await asyncio.wait_for(first, 5)] == [1.0]
+    assert [o.value for o in await asyncio.wait_for(first, PATIENCE_S)] == [1.0]
 
 
 async def test_an_error_reaches_every_call_that_asked() -> None:

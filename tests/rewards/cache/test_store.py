@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from rmrl.errors import ConfigError
 from rmrl.inference.scoring_base import TextOutput, ValueOutput
 from rmrl.rewards.cache.file import APPLICATION_ID, open_file, used_bytes
 from rmrl.rewards.cache.store import CacheStore
+from tests.patience import PATIENCE_S
 
 LARGE = 2**30
 
@@ -267,7 +267,7 @@ def test_threads_share_a_store(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(timeout=PATIENCE_S)
     assert len(store.get_many([number(i) for i in range(250)])) == 250
     store.close()
 
@@ -306,14 +306,14 @@ def test_those_that_start_together_make_one_file(tmp_path: Path) -> None:
     barrier = threading.Barrier(6)
 
     def start() -> None:
-        barrier.wait(timeout=20)
+        barrier.wait(timeout=PATIENCE_S)
         opened(path).close()
 
     threads = [threading.Thread(target=start) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(timeout=PATIENCE_S)
     assert rows(path, "SELECT count(*) FROM uses") == [(0,)]
     assert list(tmp_path.iterdir()) == [path]
 
@@ -326,9 +326,8 @@ def test_a_busy_file_costs_its_verdicts_and_one_warning(
     store._connection.execute("PRAGMA busy_timeout = 50")  # type: ignore[union-attr]
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    started = time.perf_counter()
+    # The file stays locked until both have been given up.
     assert (put(store, 1), put(store, 2)) == (0, 0)
-    assert time.perf_counter() - started < 5
     other.execute("ROLLBACK")
     other.close()
     assert put(store, 1) == 1

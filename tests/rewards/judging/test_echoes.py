@@ -75,6 +75,6 @@ def test_a_level_of_the_prompt_is_a_quotation_of_it_only_where_it_is_the_only_on
 
 def test_long_prompts_and_texts_are_read_in_linear_time() -> None:
     prompt = "\n".join(f'line {i} says "Score: {i}" and more' for i in range(20_000))
-    started = time.monotonic()
+    started = time.process_time()
     assert last_number(prompt + "\nScore: 7", 0, 10, prompt=prompt) == 7
-    assert time.monotonic() - started < 20
+    assert time.process_time() - started < 20

@@ -21,6 +21,7 @@ from rmrl.rewards.kinds.tokenizing import (
     tokenize_all,
     tokenize_ends,
 )
+from tests.patience import PATIENCE_S
 from tests.rewards.kinds.scripted import Scripted, context, dropin, said, spec
 from tests.rewards.parts import chat_tokenizer, items
 
@@ -143,7 +144,7 @@ async def test_after_a_part_that_failed_no_other_is_rendered_or_sent(
     def parts() -> Any:
         for name in ("first", "second", "third", "fourth"):
             if name == "third":
-                assert failed.wait(10)
+                assert failed.wait(PATIENCE_S)
             rendered.append(name)
             yield [name]
 
@@ -151,7 +152,7 @@ async def test_after_a_part_that_failed_no_other_is_rendered_or_sent(
     environment.render = RenderThread()
     answers = answers_in_parts(parts(), send, rows=4, context=environment, role="main")
     with pytest.raises(EngineLostError, match="the engine is broken"):
-        await asyncio.wait_for(answers, 10)
+        await asyncio.wait_for(answers, PATIENCE_S)
     assert rendered == ["first", "second", "third"]
     assert sent == ["first", "second"]
     assert cancelled == ["first"]
@@ -189,10 +190,10 @@ async def test_the_render_thread_raises_what_its_work_raises_and_goes_on() -> No
 async def test_a_render_thread_that_was_closed_runs_what_comes_later() -> None:
     render = RenderThread()
     render.close()
-    assert await asyncio.wait_for(render(lambda: 3), 10) == 3
+    assert await asyncio.wait_for(render(lambda: 3), PATIENCE_S) == 3
     render.close()
     render.close()
-    assert await asyncio.wait_for(render(lambda: 4), 10) == 4
+    assert await asyncio.wait_for(render(lambda: 4), PATIENCE_S) == 4
     render.close()
 
 
@@ -282,5 +283,5 @@ async def test_a_part_is_rendered_when_there_is_room_for_its_requests(
     answers = answers_in_parts(
         parts(), send, rows=8, context=context(tokenizer), role="main", at_most=2
     )
-    assert await asyncio.wait_for(answers, 10) == (list(range(8)), list(range(8)))
+    assert await asyncio.wait_for(answers, PATIENCE_S) == (list(range(8)), list(range(8)))
     assert most == 2

@@ -11,6 +11,7 @@ from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.rewards.specs.entries import known_entries
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import ScoreItem, ScoreResult
+from tests.patience import expires
 from tests.rewards.remote.server import Reply, Server, script, serving
 
 
@@ -102,8 +103,8 @@ async def test_failures_are_statuses_and_no_numbers() -> None:
         (3.0, "ok"),
     ]
     assert "gave None as a reward" in results[1].detail
-    with serving(script(Reply(1, delay_s=1.0))) as server:
-        [late] = await score(server, [item("a")], timeout_s=0.1)
+    with serving(script(Reply(1, delay_s=600.0))) as server:
+        [late] = await score(server, [item("a")], timeout_s=expires(0.1))
     assert (late.value, late.status) == (None, "timeout")
 
 

@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import httpx
+
+from tests.patience import PATIENCE_S
+
 KEY = "sk-test-0123456789abcdef"
 
 
@@ -34,6 +38,7 @@ class Seen:
     body: Any
     headers: dict[str, str]
     at: float
+    """Seconds of `time.monotonic`; of the loop's clock where no connection is real."""
 
 
 class Server(ThreadingHTTPServer):
@@ -112,6 +117,27 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
+class WithoutConnections(httpx.AsyncBaseTransport):
+    """The same answers with no server and no connection, on the running loop's clock."""
+
+    def __init__(self, answer: Callable[[Seen], Reply]) -> None:
+        self.answer = answer
+        self.seen: list[Seen] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        seen = Seen(
+            len(self.seen) + 1,
+            request.url.path,
+            json.loads(request.content),
+            dict(request.headers),
+            asyncio.get_running_loop().time(),
+        )
+        self.seen.append(seen)
+        reply = self.answer(seen)
+        await asyncio.sleep(reply.delay_s)
+        return httpx.Response(reply.status, headers=reply.headers, json=reply.body)
+
+
 @contextlib.contextmanager
 def serving(answer: Callable[[Seen], Reply]) -> Iterator[Server]:
     server = Server(answer)
@@ -124,12 +150,12 @@ def serving(answer: Callable[[Seen], Reply]) -> Iterator[Server]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(5)
+        thread.join(PATIENCE_S)
 
 
 async def arrival(server: Server, count: int) -> None:
-    """Return once `count` requests have reached the server; a deadline of 10 s."""
-    async with asyncio.timeout(10):
+    """Return once `count` requests have reached the server."""
+    async with asyncio.timeout(PATIENCE_S):
         while len(server.seen) < count:
             await asyncio.sleep(0.005)
 

@@ -1,6 +1,5 @@
 import asyncio
-import email.utils
-import time
+import threading
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from rmrl.errors import ConfigError
 from rmrl.rewards.remote import client as client_module
 from rmrl.rewards.remote.client import HTTPClient, RemoteCallError, together
 from rmrl.rewards.remote.spec import HTTPSpec
+from tests.patience import PATIENCE_S
 from tests.rewards.remote.server import KEY, Reply, Seen, Server, arrival, script, serving
 
 
@@ -16,7 +16,7 @@ def client_of(server: Server, **changes: Any) -> HTTPClient:
     given: dict[str, Any] = {
         "url": server.url + "/score",
         "wire": "slime",
-        "timeout_s": 5.0,
+        "timeout_s": PATIENCE_S,
     } | changes
     return HTTPClient(HTTPSpec(**given), backoff_s=0.01)
 
@@ -52,39 +52,18 @@ async def test_connections_are_reused_and_never_more_than_allowed() -> None:
 
 
 async def test_sixty_four_at_once() -> None:
-    with serving(lambda seen: Reply(seen.body, delay_s=0.3)) as server:
-        client = client_of(server, max_concurrency=64)
-        begun = time.monotonic()
+    all_have_come = threading.Event()
+
+    def answer(seen: Seen) -> Reply:
+        if seen.number == 64:
+            all_have_come.set()
+        return Reply(seen.body if all_have_come.wait(PATIENCE_S) else "they came one by one")
+
+    with serving(answer) as server:
+        client = client_of(server, max_concurrency=64, timeout_s=2 * PATIENCE_S)
         assert await together(client.post(i) for i in range(64)) == list(range(64))
-        assert time.monotonic() - begun < 3.0  # one after another: 64 * 0.3 = 19 s
         await client.aclose()
-    assert server.most > 32
-
-
-async def test_too_many_requests_waits_as_long_as_it_is_told() -> None:
-    with serving(
-        script(Reply({"error": "slow down"}, 429, {"Retry-After": "0.4"}), Reply(7))
-    ) as server:
-        client = client_of(server)
-        assert await client.post(1) == 7
-        await client.aclose()
-    assert server.seen[1].at - server.seen[0].at >= 0.4
-
-
-async def test_retry_after_may_be_a_date() -> None:
-    with serving(
-        lambda seen: Reply("later", 503, {"Retry-After": when()}) if seen.number == 1 else Reply(7)
-    ) as server:
-
-        def when() -> str:
-            return email.utils.formatdate(
-                time.time() + 2, usegmt=True
-            )  # whole seconds: 1 to 2 s from now
-
-        client = client_of(server)
-        assert await client.post(1) == 7
-        await client.aclose()
-    assert 0.9 <= server.seen[1].at - server.seen[0].at < 3
+    assert server.most == 64
 
 
 @pytest.mark.parametrize(
@@ -106,34 +85,6 @@ async def test_tries_end() -> None:
     assert "all 3 tries failed" in error.detail
     assert "500 Internal Server Error: the disk is full" in error.detail
     assert f"{server.url}/score" in error.detail
-
-
-async def test_the_pause_between_tries_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-    sleep = asyncio.sleep
-
-    async def recorded(seconds: float) -> None:
-        pauses.append(seconds)
-        await sleep(0)
-
-    with serving(script(Reply(1, 500))) as server:
-        client = HTTPClient(HTTPSpec(url=server.url, wire="slime", max_tries=4), backoff_s=0.25)
-        monkeypatch.setattr(client_module.random, "uniform", lambda low, high: high)
-        monkeypatch.setattr(client_module.asyncio, "sleep", recorded)
-        await failure_of(client)
-    assert [pause for pause in pauses if pause] == [0.25, 0.5, 1.0]
-
-
-async def test_the_pause_between_tries_grows() -> None:
-    with serving(script(Reply(1, 500))) as server:
-        client = HTTPClient(HTTPSpec(url=server.url, wire="slime", max_tries=4), backoff_s=0.1)
-        await failure_of(client)
-    pauses = [b.at - a.at for a, b in zip(server.seen, server.seen[1:], strict=False)]
-    # 0.1, 0.2, 0.4 s, each times 0.5 to 1
-    assert [pause >= least for pause, least in zip(pauses, (0.05, 0.1, 0.2), strict=True)] == [
-        True
-    ] * 3
-    assert sum(pauses) < 1.5
 
 
 async def test_nobody_listens() -> None:
@@ -175,91 +126,8 @@ async def test_a_redirect_is_not_followed() -> None:
     assert "abc" not in error.detail
 
 
-async def test_the_deadline_cuts_a_slow_answer() -> None:
-    with serving(script(Reply(1, delay_s=3.0))) as server:
-        begun = time.monotonic()
-        error = await failure_of(client_of(server, timeout_s=0.3))
-        assert 0.3 <= time.monotonic() - begun < 2.9
-    assert error.failure == "timeout"
-    assert "no answer within 0.3 s" in error.detail
-
-
-async def test_the_deadline_includes_the_tries() -> None:
-    with serving(script(Reply({"detail": "busy"}, 503, delay_s=0.2))) as server:
-        begun = time.monotonic()
-        error = await failure_of(client_of(server, timeout_s=0.7, max_tries=1000))
-        assert 0.6 <= time.monotonic() - begun < 2.0
-    assert 2 <= len(server.seen) <= 4  # a try takes 0.2 s and a little
-    assert error.failure == "timeout"
-    assert "503 Service Unavailable: busy" in error.detail
-
-
-async def test_a_wait_beyond_the_deadline_is_not_begun() -> None:
-    with serving(script(Reply("", 429, {"Retry-After": "120"}))) as server:
-        begun = time.monotonic()
-        error = await failure_of(client_of(server, timeout_s=30.0))
-        assert time.monotonic() - begun < 25
-    assert error.failure == "timeout"
-    assert "asked to wait 120 s" in error.detail
-
-
-async def test_waiting_for_a_place_is_not_counted() -> None:
-    with serving(script(Reply(1, delay_s=0.9))) as server:
-        client = client_of(server, max_concurrency=1, timeout_s=4.0)
-        # The last of 6 waits 5 * 0.9 = 4.5 s for its place, longer than the deadline of one
-        # request.
-        assert await together(client.post(i) for i in range(6)) == [1] * 6
-        await client.aclose()
-
-
-async def test_the_rate_limit_holds() -> None:
-    with serving(script(Reply(1))) as server:
-        client = client_of(server, requests_per_minute=600)
-        await together(client.post(i) for i in range(18))
-        await client.aclose()
-    times = [seen.at - server.seen[0].at for seen in server.seen]
-    # 10 a second: 10 at once, the 18th after 0.8 s
-    assert 0.7 <= times[-1] < 10.0
-    assert sum(at < 0.4 for at in times) <= 15
-
-
-async def test_tries_count_against_the_rate_limit() -> None:
-    with serving(script(Reply(1, 500), Reply(1, 500), Reply(1))) as server:
-        client = client_of(server, requests_per_minute=120)
-        await client.post(1)
-        await client.aclose()
-    assert server.seen[2].at - server.seen[0].at >= 0.4  # 2 at once, the third half a second later
-
-
-async def test_no_turn_before_the_deadline() -> None:
-    with serving(script(Reply(1))) as server:
-        client = client_of(server, requests_per_minute=2, timeout_s=20.0)
-        assert await client.post(1) == 1
-        begun = time.monotonic()
-        error = await failure_of(client)
-        assert time.monotonic() - begun < 15  # not at the deadline
-    assert len(server.seen) == 1
-    assert error.failure == "timeout"
-    assert "2 requests a minute" in error.detail
-
-
-async def test_nothing_is_sent_after_cancellation() -> None:
-    with serving(script(Reply(1, 500))) as server:
-        client = client_of(server, max_tries=1000, max_concurrency=4, timeout_s=60.0)
-        work = asyncio.create_task(together(client.post(i) for i in range(32)))
-        await arrival(server, 12)
-        work.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await work
-        await asyncio.sleep(0.1)  # what was on its way arrives
-        arrived = len(server.seen)
-        await asyncio.sleep(0.4)
-        assert len(server.seen) == arrived >= 12
-        await client.aclose()
-
-
 async def test_closing_cancels_what_waits() -> None:
-    with serving(script(Reply(1, delay_s=0.5))) as server:
+    with serving(script(Reply(1, delay_s=600.0), Reply(1))) as server:
         client = client_of(server, max_concurrency=1, max_tries=1)
         work = [asyncio.create_task(client.post(i)) for i in range(3)]
         await arrival(server, 1)
@@ -271,17 +139,6 @@ async def test_closing_cancels_what_waits() -> None:
         assert len(server.seen) == 1
         assert await client.post(1) == 1  # a new one opens new connections
         await client.aclose()
-
-
-def test_event_loops_may_follow_one_another() -> None:
-    with serving(script(Reply(1))) as server:
-        client = client_of(server, requests_per_minute=60)
-
-        begun = time.monotonic()
-        asyncio.run(client.post(1))
-        asyncio.run(client.post(1))
-    assert len(server.seen) == 2
-    assert server.seen[1].at - begun >= 0.95  # one a second, over both loops
 
 
 @pytest.mark.parametrize("body", [b"<html>hello</html>", b"", b"[" * 100_000, b"caf\xe9"])

@@ -14,6 +14,7 @@ from rmrl.rewards.kinds.row_fields import row_fields
 from rmrl.rewards.remote.nemo_gym import NemoGymWire
 from rmrl.rewards.remote.spec import HTTPSpec, RowRequest
 from rmrl.types import ScoreItem
+from tests.patience import PATIENCE_S
 from tests.rewards.remote.server import Reply, Seen, serving
 
 QUESTION = RowRequest(
@@ -46,7 +47,7 @@ def written(body: dict[str, Any]) -> str:
 
 async def ask(answer: Any, *requests: RowRequest, **spec: Any) -> tuple[list[ValueOutput], Any]:
     with serving(answer) as server:
-        settings: dict[str, Any] = {"timeout_s": 5.0, "max_tries": 1, **spec}
+        settings: dict[str, Any] = {"timeout_s": PATIENCE_S, "max_tries": 1, **spec}
         wire = NemoGymWire(HTTPSpec(url=f"{server.url}/verify", wire="nemo_gym", **settings))
         try:
             return await wire.submit("reward", requests), server

@@ -9,6 +9,7 @@ from rmrl.inference.scoring_base import GenerateRequest, TextOutput
 from rmrl.rewards.remote import WIRES
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.types import Sampling
+from tests.patience import PATIENCE_S
 from tests.rewards.remote.server import KEY, Reply, Seen, Server, script, serving
 
 GREEDY = Sampling(max_tokens=16, temperature=0.0)
@@ -40,7 +41,7 @@ async def submit(
         "url": server.url + "/v1",
         "wire": "openai",
         "model": "judge-1",
-        "timeout_s": 5.0,
+        "timeout_s": PATIENCE_S,
         "max_tries": 1,
     }
     wire = WIRES["openai"](HTTPSpec(**(given | changes)))

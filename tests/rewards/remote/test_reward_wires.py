@@ -1,6 +1,6 @@
 import asyncio
 import math
-import time
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +9,10 @@ import pytest
 from rmrl.errors import RewardError
 from rmrl.inference.scoring_base import ValueOutput
 from rmrl.rewards.remote import REWARD_WIRES, WIRES
+from rmrl.rewards.remote.client import HTTPClient
 from rmrl.rewards.remote.spec import HTTPSpec, RewardRequest, RowRequest
-from tests.rewards.remote.server import Reply, Seen, Server, arrival, script, serving
+from tests.patience import PATIENCE_S, expires
+from tests.rewards.remote.server import Reply, Seen, Server, WithoutConnections, script, serving
 
 ONE = RowRequest("2 + 2 = ", "4", "4")
 ANSWERS: dict[str, Any] = {"openrlhf": [1.0], "slime": 1.0, "nemo_gym": {"reward": 1.0}}
@@ -23,7 +25,12 @@ async def submit(
     found = WIRES[wire](
         HTTPSpec(
             **(
-                {"url": server.url + "/get_reward", "wire": wire, "timeout_s": 5.0, "max_tries": 1}
+                {
+                    "url": server.url + "/get_reward",
+                    "wire": wire,
+                    "timeout_s": PATIENCE_S,
+                    "max_tries": 1,
+                }
                 | changes
             )
         )
@@ -164,28 +171,27 @@ async def test_one_bad_request_spoils_no_other(wire: str) -> None:
 
 @pytest.mark.parametrize("wire", REWARD_WIRES)
 async def test_time_is_up(wire: str) -> None:
-    with serving(script(Reply([1.0], delay_s=2.0))) as server:
-        [output] = await submit(server, wire, [ONE], timeout_s=0.2)
+    with serving(script(Reply([1.0], delay_s=600.0))) as server:
+        [output] = await submit(server, wire, [ONE], timeout_s=expires(0.2))
     assert output.failure == "timeout"
     assert output.detail.endswith(".")
 
 
 @pytest.mark.parametrize("wire", REWARD_WIRES)
+@pytest.mark.virtual_time
 async def test_nothing_is_sent_after_cancellation(wire: str) -> None:
-    with serving(script(Reply(1, 500))) as server:
-        found = WIRES[wire](
-            HTTPSpec(url=server.url, wire=wire, max_tries=1000, max_concurrency=2, batch_size=1)
-        )
-        work = asyncio.create_task(found.submit("reward", [ONE] * 10))
-        await arrival(server, 2)
-        work.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await work
-        await asyncio.sleep(0.05)
-        arrived = len(server.seen)
-        await asyncio.sleep(0.9)  # the second pause between tries is half a second to a second
-        assert len(server.seen) == arrived >= 2
-        await found.aclose()
+    server = WithoutConnections(script(Reply(1, 500)))
+    spec = HTTPSpec(url="http://judge", wire=wire, max_tries=1000, max_concurrency=2, batch_size=1)
+    remote = WIRES[wire](spec, HTTPClient(spec, transport=server))
+    work = asyncio.create_task(remote.submit("reward", [ONE] * 10))
+    await asyncio.sleep(1)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    arrived = len(server.seen)
+    await asyncio.sleep(1000)  # pauses between tries are at most 20 s
+    assert len(server.seen) == arrived >= 2
+    await remote.aclose()
 
 
 @pytest.mark.parametrize("wire", REWARD_WIRES)
@@ -203,10 +209,18 @@ async def test_a_method_the_wire_does_not_have(wire: str) -> None:
 
 
 async def test_sixty_four_responses_at_once() -> None:
-    with serving(lambda seen: Reply(len(seen.body["response"]), delay_s=0.2)) as server:
-        begun = time.monotonic()
+    all_have_come = threading.Event()
+
+    def answer(seen: Seen) -> Reply:
+        if seen.number == 64:
+            all_have_come.set()
+        one_by_one = not all_have_come.wait(PATIENCE_S)
+        return Reply(-1 if one_by_one else len(seen.body["response"]))
+
+    requests = [RewardRequest("p", "x" * i) for i in range(64)]
+    with serving(answer) as server:
         outputs = await submit(
-            server, "slime", [RewardRequest("p", "x" * i) for i in range(64)], max_concurrency=64
+            server, "slime", requests, max_concurrency=64, timeout_s=2 * PATIENCE_S
         )
-        assert time.monotonic() - begun < 3.0  # one after another: 12.8 s
     assert [o.value for o in outputs] == list(range(64))
+    assert server.most == 64

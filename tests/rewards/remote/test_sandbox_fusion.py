@@ -12,6 +12,7 @@ from rmrl.inference.scoring_base import ValueOutput
 from rmrl.rewards.remote.sandbox_fusion import SandboxFusionWire
 from rmrl.rewards.remote.spec import HTTPSpec
 from tests.faults.injections import ran_tests
+from tests.patience import PATIENCE_S
 from tests.rewards.code.sandboxes import asserts, failure, request, stdio
 from tests.rewards.remote.server import Reply, Seen, Server, serving
 
@@ -54,7 +55,7 @@ async def judge(
             HTTPSpec(
                 url=f"{server.url}/run_code",
                 wire="sandbox_fusion",
-                timeout_s=5.0,
+                timeout_s=PATIENCE_S,
                 max_tries=tries,
                 extra_body={"memory_limit_MB": 512},
             )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmrl.rewards.residency.read_ahead import ReadAhead, available_bytes, weight_files
+from tests.patience import PATIENCE_S
 
 MIB = 2**20
 
@@ -24,7 +25,7 @@ def test_every_weight_file_is_read_and_nothing_else(tmp_path: Path) -> None:
     reading = ReadAhead(str(tmp_path))
     assert not reading.done
     reading.start()
-    reading.join(10.0)
+    reading.join(PATIENCE_S)
     assert reading.done
     assert reading.bytes_read == 9 * MIB + 5
     assert reading.seconds > 0
@@ -38,7 +39,7 @@ def test_bin_files_where_there_are_no_others(tmp_path: Path) -> None:
 def test_a_hub_id_is_nothing_to_read() -> None:
     reading = ReadAhead("org/name")
     reading.start()
-    reading.join(5.0)
+    reading.join(PATIENCE_S)
     assert (reading.done, reading.bytes_read) == (True, 0)
 
 
@@ -48,7 +49,7 @@ def test_never_more_than_is_free(tmp_path: Path) -> None:
         str(tmp_path), free_bytes=lambda: (512 + 20) * MIB
     )  # 512 MiB are left alone: two chunks of 8 fit into 20
     reading.start()
-    reading.join(10.0)
+    reading.join(PATIENCE_S)
     assert reading.bytes_read == 16 * MIB
 
 
@@ -59,7 +60,7 @@ def test_stops_when_memory_becomes_scarce(tmp_path: Path) -> None:
     )  # the limit, chunk 1, chunk 2, then too little
     reading = ReadAhead(str(tmp_path), free_bytes=lambda: next(answers))
     reading.start()
-    reading.join(10.0)
+    reading.join(PATIENCE_S)
     assert reading.bytes_read == 16 * MIB
 
 
@@ -77,7 +78,7 @@ def test_stops_when_told(tmp_path: Path) -> None:
 
     reading = ReadAhead(str(tmp_path), free_bytes=free)
     reading.start()
-    reading.join(10.0)
+    reading.join(PATIENCE_S)
     assert reading.bytes_read == 16 * MIB
 
 
@@ -87,7 +88,7 @@ def test_an_unreadable_file_is_left_to_the_loader(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").chmod(0)
     reading = ReadAhead(str(tmp_path))
     reading.start()
-    reading.join(5.0)
+    reading.join(PATIENCE_S)
     assert (reading.done, reading.bytes_read) == (True, 0)
 
 
@@ -95,7 +96,7 @@ def test_a_folder_named_like_a_weight_file_is_left_to_the_loader(tmp_path: Path)
     (tmp_path / "model.safetensors").mkdir()
     reading = ReadAhead(str(tmp_path))
     reading.start()
-    reading.join(5.0)
+    reading.join(PATIENCE_S)
     assert (reading.done, reading.bytes_read) == (True, 0)
 
 

@@ -20,6 +20,7 @@ from rmrl.rewards.residency.replicas import (
     spawn_all,
 )
 from rmrl.types import Sampling
+from tests.patience import PATIENCE_S
 
 
 class Echo:
@@ -72,7 +73,7 @@ def test_costs_are_tokens_read_and_written() -> None:
 async def test_results_stand_in_the_order_of_the_requests() -> None:
     first, second = Echo(), Echo()
     assert await replicas(first, second).call(
-        "classify", requests(4, 9, 1, 5, 3), timeout_s=5.0
+        "classify", requests(4, 9, 1, 5, 3), timeout_s=PATIENCE_S
     ) == [4, 9, 1, 5, 3]
     assert (first.got, second.got) == ([9, 3], [4, 1, 5])
 
@@ -80,34 +81,34 @@ async def test_results_stand_in_the_order_of_the_requests() -> None:
 async def test_a_replica_without_requests_is_not_asked() -> None:
     first, second = Echo(), Echo()
     together = replicas(first, second)
-    assert await together.call("classify", requests(4), timeout_s=5.0) == [4]
-    assert await together.call("classify", [], timeout_s=5.0) == []
+    assert await together.call("classify", requests(4), timeout_s=PATIENCE_S) == [4]
+    assert await together.call("classify", [], timeout_s=PATIENCE_S) == []
     assert [handle.calls for handle in together.handles] == [["classify"], []]  # type: ignore[attr-defined]
 
 
 async def test_everything_else_goes_to_all() -> None:
     first, second = Echo(), Echo()
     together = replicas(first, second)
-    await together.call("sleep", 2, timeout_s=5.0)
+    await together.call("sleep", 2, timeout_s=PATIENCE_S)
     assert (first.state, second.state) == ("asleep 2", "asleep 2")
-    assert await together.call("resident_bytes", timeout_s=5.0) == 14
-    assert await together.call("ping", timeout_s=5.0) == "asleep 2"
+    assert await together.call("resident_bytes", timeout_s=PATIENCE_S) == 14
+    assert await together.call("ping", timeout_s=PATIENCE_S) == "asleep 2"
 
 
 async def test_one_dead_replica_is_the_loss_of_the_engine() -> None:
     together = replicas(Echo(), Echo(), deaths={1: 1})
     with pytest.raises(EngineLostError, match=r"r1\.classify"):
-        await together.call("classify", requests(1, 1), timeout_s=5.0)
+        await together.call("classify", requests(1, 1), timeout_s=PATIENCE_S)
     await together.kill()
     with pytest.raises(EngineLostError, match="r0"):
-        await together.call("sleep", timeout_s=5.0)
+        await together.call("sleep", timeout_s=PATIENCE_S)
 
 
 async def test_a_miscount_is_an_error() -> None:
     with pytest.raises(
         InfrastructureError, match="a replica returned 1 results of classify for 2 requests"
     ):
-        await replicas(Echo(drop=1)).call("classify", requests(1, 1), timeout_s=5.0)
+        await replicas(Echo(drop=1)).call("classify", requests(1, 1), timeout_s=PATIENCE_S)
 
 
 async def test_when_one_cannot_be_made_the_others_are_ended() -> None:

@@ -36,6 +36,7 @@ from rmrl.rewards.residency import (
     with_replicas,
 )
 from rmrl.rewards.specs.spec import RewardSpec
+from tests.patience import PATIENCE_S, expires
 
 ASK = [PoolingRequest((1, 2, 3))]
 GIB, MIB = 2**30, 2**20
@@ -78,7 +79,7 @@ def residency_of(
 
 async def use(residency: Residency, key: Any = None) -> list[Any]:
     async with residency.use(residency.order()[0] if key is None else key) as found:
-        return await found.call("classify", ASK, timeout_s=5.0)
+        return await found.call("classify", ASK, timeout_s=PATIENCE_S)
 
 
 def logs(host: FakeHost) -> list[list[str]]:
@@ -391,12 +392,12 @@ async def test_who_needs_the_memory_of_an_engine_in_use_waits_for_it() -> None:
         for _ in range(20):
             await asyncio.sleep(0)
         assert residency.states["b"] == "unloaded"
-    await asyncio.wait_for(waiting, 5.0)
+    await asyncio.wait_for(waiting, PATIENCE_S)
     assert residency.states == {"a": "unloaded", "b": "awake", "c": "unloaded"}
 
 
 async def test_waiting_has_a_deadline() -> None:
-    residency = residency_of(*three(load_timeout_s=0.05), room=Room(10, 10))
+    residency = residency_of(*three(load_timeout_s=expires(0.05)), room=Room(10, 10))
     first, second, _ = residency.order()
     async with residency.use(first):
         with pytest.raises(
@@ -413,11 +414,11 @@ async def test_many_users_at_once_never_hold_more_than_the_budget() -> None:
     async def user(key: Any) -> None:
         async with residency.use(key) as found:
             living.append(len(host.living))
-            await found.call("classify", ASK, timeout_s=5.0)
+            await found.call("classify", ASK, timeout_s=PATIENCE_S)
             await asyncio.sleep(0)
 
     await asyncio.wait_for(
-        asyncio.gather(*(user(key) for _ in range(10) for key in residency.order())), 10.0
+        asyncio.gather(*(user(key) for _ in range(10) for key in residency.order())), PATIENCE_S
     )
     assert max(living) == 2
     assert len(living) == 30
@@ -440,7 +441,7 @@ async def test_an_engine_that_is_being_loaded_counts_for_the_budget() -> None:
         async with residency.use(key):
             living.append(len(host.living))
 
-    await asyncio.wait_for(asyncio.gather(*map(user, residency.order())), 10.0)
+    await asyncio.wait_for(asyncio.gather(*map(user, residency.order())), PATIENCE_S)
     assert living == [1, 1, 1]
 
 
@@ -478,7 +479,7 @@ def test_rewards_of_one_engine_share_a_plan_over_roles() -> None:
     writer = engine("/models/writer", runner="generate")
     specs = [
         scalar("a", residency="on_demand"),
-        scalar("crit", roles={"main": writer, "scorer": SPEC}, load_timeout_s=5.0),
+        scalar("crit", roles={"main": writer, "scorer": SPEC}, load_timeout_s=50.0),
         scalar("b", residency="resident", engine=writer),
     ]
     plans = plan_engines(specs)
@@ -701,7 +702,7 @@ async def test_replicas_are_one_engine_of_several_processes() -> None:
     residency = Residency(host_of, [plan])
     async with residency.use(plan.key) as found:
         outputs = await found.call(
-            "classify", [PoolingRequest((n,)) for n in range(4)], timeout_s=5.0
+            "classify", [PoolingRequest((n,)) for n in range(4)], timeout_s=PATIENCE_S
         )
     assert [round((o.value + 1) * 500) for o in outputs] == [0, 1, 2, 3]
     assert devices == [(0,), (1,)]
@@ -714,7 +715,7 @@ async def test_a_dead_replica_restarts_the_engine_once() -> None:
     (plan,) = placed(gpu_plans(("r", 1, 10), replicas=2), {"": 2})
     residency = Residency(lambda part: host, [plan])
     async with residency.use(plan.key) as found:
-        assert len(await found.call("classify", ASK * 4, timeout_s=5.0)) == 4
+        assert len(await found.call("classify", ASK * 4, timeout_s=PATIENCE_S)) == 4
     assert [process.object is not None for process in host.spawned] == [False, False, True, True]
 
 
@@ -726,7 +727,7 @@ async def test_reading_ahead_is_measured_and_only_for_what_must_be_read(tiny_lla
     residency.read_ahead(first)
     residency.read_ahead(second)  # a hub id that is not here: nothing to read, no error
     metrics: dict[str, float] = {}
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(PATIENCE_S):
         while len(metrics) < 4:
             metrics |= residency.take_metrics()
             await asyncio.sleep(0.01)

@@ -19,6 +19,7 @@ from rmrl.rewards.specs.reads import Reads
 from rmrl.rewards.specs.spec import OnMissing, RewardSpec
 from rmrl.types import Prompt, ScoreItem, ScoreResult, Step
 from tests import docs_pages
+from tests.patience import PATIENCE_S
 from tests.rewards.parts import items, make_scorer, rows, rule, scored
 
 ANSWER = Reads(part="answer")
@@ -241,7 +242,7 @@ async def test_text_rows_are_tokenized_whole_for_rules_of_token_ids(tmp_path: Pa
         "ids",
         rule(tmp_path, "ids", "return 1.0").function,  # type: ignore[arg-type]
         pool=None,  # type: ignore[arg-type]
-        timeout_s=1.0,
+        timeout_s=PATIENCE_S,
         token_ids=True,
         tokenizer=lambda text, add_special_tokens: {"input_ids": list(map(ord, text))},
     )

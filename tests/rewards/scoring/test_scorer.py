@@ -23,9 +23,9 @@ from rmrl.rewards.scoring.items import ResponseRow, score_item
 from rmrl.rewards.specs.spec import OnMissing, RewardSpec
 from rmrl.telemetry.names import score_metrics
 from rmrl.types import Prompt, RewardBatch
+from tests.patience import PATIENCE_S
 from tests.rewards.parts import JUDGE, engine, fake_host, judge, make_scorer, rows, rule, scalar
 
-DEADLINE_S = 60.0
 RECORDING = engine(name="tests.rewards.parts:RecordingEngine", kwargs={"text": "7"})
 Score = Callable[..., Any]
 
@@ -46,7 +46,7 @@ def score(tokenizer: Any) -> Score:
         scorer = make_scorer(specs, tokenizer, host=host, **settings)
         try:
             for _ in range(rounds):
-                batch = await asyncio.wait_for(scorer.score(rows(*responses)), DEADLINE_S)
+                batch = await asyncio.wait_for(scorer.score(rows(*responses)), PATIENCE_S)
         finally:
             await scorer.close()
         return batch
@@ -258,11 +258,9 @@ async def test_a_failing_reward_does_not_hang_the_one_beside_it(
 
 async def test_a_failing_engine_ends_waiting_rules_too(score: Score, tmp_path: Path):
     broken = engine(kwargs={"fail_on_call": 1})
-    slow = rule(tmp_path, "slow", "import time; time.sleep(20); return 1", timeout_s=30.0)
-    started = asyncio.get_running_loop().time()
+    slow = rule(tmp_path, "slow", "import time; time.sleep(600); return 1", timeout_s=600.0)
     with pytest.raises(InfrastructureError, match="scripted to fail"):
-        await score([slow, judge(tmp_path, engine=broken)], ["x"])
-    assert asyncio.get_running_loop().time() - started < 15
+        await score([slow, judge(tmp_path, engine=broken)], ["x"])  # within PATIENCE_S
 
 
 async def test_an_engine_that_loses_results_is_an_error(score: Score, tmp_path: Path):
@@ -285,12 +283,14 @@ async def test_a_cancelled_step_leaves_no_engine_busy(tokenizer: Any, tmp_path: 
 
         def __init__(self) -> None:
             self.killed = 0
+            self.called = asyncio.Event()
 
         async def spawn(self, factory: str, settings: Any, *, name: str) -> Any:
             return self
 
         async def call(self, method: str, *args: Any, timeout_s: float) -> float:
             if method == "generate":
+                self.called.set()
                 await asyncio.Event().wait()
             return 0.0
 
@@ -303,10 +303,10 @@ async def test_a_cancelled_step_leaves_no_engine_busy(tokenizer: Any, tmp_path: 
     host = Hangs()
     scorer = make_scorer([judge(tmp_path)], tokenizer, host=host)
     work = asyncio.create_task(scorer.score(rows("a")))
-    await asyncio.sleep(0.2)
+    await asyncio.wait_for(host.called.wait(), PATIENCE_S)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(work, DEADLINE_S)
+        await asyncio.wait_for(work, PATIENCE_S)
     assert host.killed == 1
     assert scorer.residency.states == {"judge": "unloaded"}
     assert [t for t in asyncio.all_tasks() if t is not asyncio.current_task()] == []

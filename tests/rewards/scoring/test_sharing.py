@@ -15,6 +15,8 @@ from rmrl.rewards.scoring.sharing import Client, Owner, Sharing, next_share
 from tests.rewards.scoring import test_broker
 from tests.rewards.scoring.test_broker import LoggedResidency, make
 
+pytestmark = pytest.mark.virtual_time
+
 
 async def ask(
     broker: Broker, key: str, request: str, *, owner: Owner | None = None, work: float = 0.0
