@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import expires
 from tests.shell import SESSION_VARIABLE
 from tests.trainer.job import SHARED_MEMORY, left_in_shared_memory, shared_memory
 
@@ -57,11 +58,11 @@ def test_a_file_in_shared_memory_that_another_session_has_open_is_not_left_here(
     try:
         assert process.stdout is not None
         process.stdout.readline()
-        left = left_in_shared_memory(before, of=path.name, within_s=0.1)
+        left = left_in_shared_memory(before, of=path.name, within_s=expires(0.1))
         assert left == ({path.name} if session != "another" else set())
         assert left_in_shared_memory(before, of="no such name") == set()
         process.communicate(timeout=60)
-        assert left_in_shared_memory(before, of=path.name, within_s=0.1) == {path.name}
+        assert left_in_shared_memory(before, of=path.name, within_s=expires(0.1)) == {path.name}
     finally:
         process.kill()
         path.unlink(missing_ok=True)

@@ -76,3 +76,26 @@ class _Jumping(selectors.DefaultSelector):
         if not ready and not self._loop.started:
             raise RuntimeError("every task waits, and nothing is left that could wake one")
         return ready
+
+
+class MovedClock:
+    """The clock of a loop with real sockets and processes, plus the seconds that a test adds, from
+    any thread: `clock.add(60)` lets a deadline of a minute pass."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return self._real() + self.ahead
+
+    def drive(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Become the clock of this loop."""
+        self.loop, self._real = loop, loop.time
+        loop.time = self  # type: ignore[method-assign]
+
+    def add(self, seconds: float) -> None:
+        """Move the clock when the loop has handled what has arrived for it by now."""
+        self.loop.call_soon_threadsafe(self._add, seconds)
+
+    def _add(self, seconds: float) -> None:
+        self.ahead += seconds

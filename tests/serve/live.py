@@ -12,13 +12,21 @@ from typing import Any
 from rmrl.serve.app import make_app
 from rmrl.serve.protocol import web_server
 from tests.serve.conftest import Served
+from tests.virtual_time import MovedClock
 
 _START_S = 60.0
 
 
 @contextmanager
-def live(served: Served, *overrides: str, idle_s: int = 30, **settings: Any) -> Iterator[str]:
-    """Serve on a free port; yields the address. `idle_s`: see `web_server`."""
+def live(
+    served: Served,
+    *overrides: str,
+    idle_s: int = 600,
+    clock: MovedClock | None = None,
+    **settings: Any,
+) -> Iterator[str]:
+    """Serve on a free port; yields the address. `idle_s`: see `web_server`; on `clock` where there
+    is one."""
     served.bench.tokenizer()  # a fixture, which only this thread can make
     ready = threading.Event()
     place: list[str] = []
@@ -26,6 +34,8 @@ def live(served: Served, *overrides: str, idle_s: int = 30, **settings: Any) -> 
     stops: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     async def serve() -> None:
+        if clock is not None:
+            clock.drive(asyncio.get_running_loop())
         stop = asyncio.Event()
         async with served.service(*overrides, **settings) as service:
             server = web_server(make_app(service), idle_s=idle_s)

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -14,23 +15,37 @@ import httpx
 import pytest
 
 from rmrl.serve import protocol
+from tests.patience import PATIENCE_S
 from tests.serve.conftest import Served
 from tests.serve.live import live
+from tests.virtual_time import MovedClock
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
-LIMIT_S = 10.0
+IDLE_S = 60
+"""Seconds on a clock that the tests move."""
 
 
 def connected(address: str) -> socket.socket:
     url = httpx.URL(address)
-    return socket.create_connection((url.host, url.port), timeout=LIMIT_S)
+    return socket.create_connection((url.host, url.port), timeout=PATIENCE_S)
 
 
-def until_closed(client: socket.socket) -> bytes:
-    """What comes before the server closes the connection."""
+def until_closed(client: socket.socket, clock: MovedClock | None = None) -> bytes:
+    """What comes before the server closes the connection. `clock` goes on by `IDLE_S` with each
+    pause."""
     received = b""
+    if clock is not None:
+        client.settimeout(0.1)
     with suppress(ConnectionResetError):
-        while piece := client.recv(65536):
+        while True:
+            try:
+                piece = client.recv(65536)
+            except TimeoutError:
+                assert clock is not None
+                clock.add(IDLE_S)
+                continue
+            if not piece:
+                break
             received += piece
     return received
 
@@ -42,27 +57,38 @@ def test_a_head_is_limited_in_size(served: Served) -> None:
 
 
 def test_a_head_that_never_ends_closes_its_connection(served: Served) -> None:
-    with live(served, idle_s=1) as address:
-        began = time.monotonic()
-        with connected(address) as silent, connected(address) as first, connected(address) as later:
-            first.sendall(HEAD)
-            later.sendall(HEAD + b"\r\n")
-            assert later.recv(65536).startswith(b"HTTP/1.1 200")
-            later.sendall(HEAD)  # the one byte that ends the pause, and no more
-            for client in (silent, first, later):
-                assert b"200" not in until_closed(client)
-        assert time.monotonic() - began < LIMIT_S
+    clock = MovedClock()
+    with live(served, idle_s=IDLE_S, clock=clock) as address, ExitStack() as stack:
+        silent, first, later = (stack.enter_context(connected(address)) for _ in range(3))
+        first.sendall(HEAD)
+        later.sendall(HEAD + b"\r\n")
+        assert later.recv(65536).startswith(b"HTTP/1.1 200")
+        later.sendall(HEAD)  # the one byte that ends the pause, and no more
+        for client in (silent, first, later):
+            assert b"200" not in until_closed(client, clock)
 
 
 def test_a_request_that_takes_longer_than_a_head_may_is_answered(served: Served) -> None:
+    begun, may_end = served.bench.folder / "begun", served.bench.folder / "may end"
     (served.bench.folder / "functions" / "slow.py").write_text(
-        "import time\ndef compute_score(data_source, solution_str, ground_truth):\n"
-        "    time.sleep(2)\n    return 1.0\n"
+        "import pathlib, time\ndef compute_score(data_source, solution_str, ground_truth):\n"
+        f"    pathlib.Path({str(begun)!r}).touch()\n"
+        f"    while not pathlib.Path({str(may_end)!r}).exists():\n        time.sleep(0.01)\n"
+        "    return 1.0\n"
     )
-    with live(served, "reward.models=[slow]", idle_s=1) as address:
+    clock = MovedClock()
+    overrides = ("reward.models=[slow]", "reward.rule_timeout_s=600")
+    with live(served, *overrides, idle_s=IDLE_S, clock=clock) as address:
         rows = [{"prompt": "p", "response": "r"}]
-        answer = httpx.post(f"{address}/v1/score", json={"rows": rows}, timeout=LIMIT_S)
-        assert answer.json()["rows"][0]["reward"] == 1.0
+        with ThreadPoolExecutor() as threads:
+            post = threads.submit(
+                httpx.post, f"{address}/v1/score", json={"rows": rows}, timeout=PATIENCE_S
+            )
+            while not begun.exists():
+                time.sleep(0.01)
+            clock.add(2 * IDLE_S)
+            may_end.touch()
+            assert post.result().json()["rows"][0]["reward"] == 1.0
 
 
 def test_connections_are_limited_in_number(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +140,7 @@ def test_a_body_larger_than_a_head_arrives_whole(served: Served) -> None:
 
 def test_an_answer_that_is_not_read_closes_its_connection(served: Served) -> None:
     """NeMo Gym's wire sends the fields of the request back: 12 MB, of which the machine's own
-    buffers take a part. Of two clients one reads 256 KiB in 50 ms, one nothing."""
+    buffers take a part. Of two clients one reads some in each pause, one nothing."""
     episode = {
         "responses_create_params": {"input": "p"},
         "response": {"output": [{"type": "message", "role": "assistant", "content": "r"}]},
@@ -125,21 +151,25 @@ def test_an_answer_that_is_not_read_closes_its_connection(served: Served) -> Non
         "POST /verify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n"
     )
+    clock = MovedClock()
     with (
-        live(served, "serve.wires=[nemo_gym]", idle_s=1) as address,
+        live(served, "serve.wires=[nemo_gym]", idle_s=IDLE_S, clock=clock) as address,
         connected(address) as idle,
         connected(address) as reading,
     ):
         for client in (idle, reading):
             client.sendall(head.encode() + body)
+        for client in (idle, reading):
+            client.recv(1, socket.MSG_PEEK)  # its answer has begun
         received = 0
-        began = time.monotonic()
+        moved_at = 0
         while piece := reading.recv(2**18):
             received += len(piece)
-            time.sleep(0.05)
+            if received - moved_at > 4_000_000:
+                moved_at = received
+                clock.add(IDLE_S)
         assert received > len(body)
-        time.sleep(max(0.0, began + 3 - time.monotonic()))
-        assert len(until_closed(idle)) < len(body)
+        assert len(until_closed(idle, clock)) < len(body)
 
 
 FEW_FILES = """
@@ -179,9 +209,11 @@ def test_idle_connections_leave_the_process_files(tmp_path: Path) -> None:
         with ExitStack() as idle:
             for _ in range(400):
                 idle.enter_context(connected(address))
-            time.sleep(1.5)  # asyncio tries again after one second
-            assert len(list(Path(f"/proc/{server.pid}/fd").iterdir())) < 120
-        answer = httpx.get(address, timeout=LIMIT_S)
+            end = time.monotonic() + PATIENCE_S
+            while len(list(Path(f"/proc/{server.pid}/fd").iterdir())) >= 120:
+                assert time.monotonic() < end  # asyncio tries again after one second
+                time.sleep(0.05)
+        answer = httpx.get(address, timeout=PATIENCE_S)
         assert answer.text == "here"
         log.seek(0)
         text = log.read()

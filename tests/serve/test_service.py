@@ -12,8 +12,10 @@ from rmrl.errors import EngineLostError
 from rmrl.serve.problems import RequestError, request_error
 from rmrl.serve.queue import RowQueue
 from tests.offline.test_rewards import added
+from tests.patience import PATIENCE_S, expires
 from tests.rewards.parts import fake_host
 from tests.serve.conftest import Served, client_of
+from tests.virtual_time import MovedClock
 
 SLOW = """
 import time
@@ -21,6 +23,7 @@ def compute_score(data_source, solution_str, ground_truth):
     time.sleep(float(solution_str))
     return 1.0
 """
+HELD = ("reward.models=[slow]", "reward.rule_timeout_s=600")
 TRANSFORMS = {
     "plain": "",
     "group": "{length: {kind: standardize, by: group}}",
@@ -72,14 +75,17 @@ async def test_scores_of_clients_at_the_same_time_are_those_of_rmrl_score(
 
 async def test_a_full_queue_is_429_and_a_request_past_its_deadline_504(served: Served) -> None:
     (served.bench.folder / "functions" / "slow.py").write_text(SLOW)
-    keys = ("reward.models=[slow]", "serve.max_rows=2", "serve.max_queue_rows=2")
+    keys = (*HELD, "serve.max_rows=2", "serve.max_queue_rows=2")
     async with served.service(*keys) as service, client_of(service) as client:
-        two = {"rows": [{"prompt": "p", "responses": ["5", "5"]}], "timeout_s": 0.3}
+        two = {"rows": [{"prompt": "p", "responses": ["600", "600"]}]}
         first = asyncio.create_task(client.post("/v1/score", json=two))
         while not service.queue.rows:
             await asyncio.sleep(0.01)
         full = await client.post("/v1/score", json={"rows": [{"prompt": "p", "response": "0"}]})
-        late = await first
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        assert service.queue.rows == 0
+        late = await client.post("/v1/score", json={**two, "timeout_s": expires(0.3)})
         assert service.queue.rows == 0
         large = await client.post(
             "/v1/score", json={"rows": [{"prompt": "p", "responses": ["0"] * 3}]}
@@ -97,17 +103,21 @@ async def test_a_full_queue_is_429_and_a_request_past_its_deadline_504(served: S
 
 async def test_a_stream_past_its_deadline_ends_with_the_error(served: Served) -> None:
     (served.bench.folder / "functions" / "slow.py").write_text(SLOW)
-    rows = [{"prompt": "p", "response": "0"}] * 16 + [{"prompt": "p", "response": "0.6"}] * 16
-    async with served.client("reward.models=[slow]") as client:
-        answer = await client.post(
-            "/v1/score", json={"rows": rows, "stream": True, "timeout_s": 6.0}
-        )
-        nothing = await client.post(
-            "/v1/score", json={"rows": rows[16:], "stream": True, "timeout_s": 0.1}
-        )
+    rows = [{"prompt": "p", "response": "0"}] * 31 + [{"prompt": "p", "response": "600"}]
+    clock = MovedClock()
+    clock.drive(asyncio.get_running_loop())
+    async with served.service(*HELD) as service, client_of(service) as client:
+        body = {"rows": rows, "stream": True, "timeout_s": 300.0}
+        posted = asyncio.create_task(client.post("/v1/score", json=body))
+        while "rmrl_rows_total 16.0" not in service.metrics.text().decode():
+            await asyncio.sleep(0.01)
+        clock.add(300)
+        answer = await posted
+        body = {"rows": rows[16:], "stream": True, "timeout_s": expires(0.1)}
+        nothing = await client.post("/v1/score", json=body)
     *lines, last = served.lines(answer.text)
     assert [row["index"] for row in lines] == list(range(16))
-    assert "not scored within 6 s" in last["error"]["message"]
+    assert "not scored within 300 s" in last["error"]["message"]
     assert nothing.status_code == 504  # before the first line it is an answer of its own
 
 
@@ -159,11 +169,11 @@ async def test_a_lost_engine_is_not_ready_and_is_started_again(served: Served) -
     ):
         assert (await client.get("/readyz")).status_code == 200
         await host.spawned[0].kill()
-        await service.scorer.residency.probe(timeout_s=1.0)
+        await service.scorer.residency.probe(timeout_s=PATIENCE_S)
         not_ready = await client.get("/readyz")
         table = (await client.get("/v1/rewards")).json()
         watch = asyncio.create_task(service.keeper.watch())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while (await client.get("/readyz")).status_code != 200:
                 await asyncio.sleep(0.01)
         watch.cancel()

@@ -125,15 +125,15 @@ class WithoutConnections(httpx.AsyncBaseTransport):
         self.seen: list[Seen] = []
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        seen = Seen(
+        arrived = Seen(
             len(self.seen) + 1,
             request.url.path,
             json.loads(request.content),
             dict(request.headers),
             asyncio.get_running_loop().time(),
         )
-        self.seen.append(seen)
-        reply = self.answer(seen)
+        self.seen.append(arrived)
+        reply = self.answer(arrived)
         await asyncio.sleep(reply.delay_s)
         return httpx.Response(reply.status, headers=reply.headers, json=reply.body)
 
