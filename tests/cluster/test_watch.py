@@ -20,6 +20,7 @@ from rmrl.cluster.watch import (
     watching,
 )
 from rmrl.errors import ClusterLostError, EngineLostError, RewardError
+from tests.patience import PATIENCE_S, expires
 
 
 @dataclass
@@ -126,7 +127,7 @@ async def test_work_is_broken_off_at_the_loss(monkeypatch: pytest.MonkeyPatch) -
             await unless_lost(endless())
         assert ended == [True]
         with pytest.raises(ClusterLostError):
-            await unless_lost(lasts(60))  # what begins after the loss as well
+            await unless_lost(lasts(600))  # what begins after the loss as well
         assert loss() is watch.loss
     assert loss() is None
 
@@ -139,8 +140,10 @@ async def test_work_that_is_cancelled_otherwise_is_waited_for(
     monkeypatch.setattr(ClusterWatch, "start", lambda _: None)
     monkeypatch.setattr("rmrl.cluster.watch._CANCEL_TIMEOUT_S", 0.01)
     ended = []
+    begun = asyncio.Event()
 
     async def closes_slowly() -> None:
+        begun.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -149,7 +152,7 @@ async def test_work_that_is_cancelled_otherwise_is_waited_for(
 
     with watching(watch_of(True)):
         task = asyncio.create_task(unless_lost(closes_slowly()))
-        await asyncio.sleep(0.05)
+        await begun.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -159,11 +162,12 @@ async def test_work_that_is_cancelled_otherwise_is_waited_for(
 async def test_work_that_may_still_end_after_the_loss_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClusterWatch, "start", lambda _: None)
     with watching(watch_of(True)) as watch:
+        watch.patience_s = 10 * PATIENCE_S
         lose(watch)
         assert await unless_lost(lasts(0.05), until=0.4) == "done"
-        watch.patience_s = 0.1
+        watch.patience_s = expires(0.1)
         with pytest.raises(ClusterLostError):
-            await unless_lost(lasts(60), until=0.4)
+            await unless_lost(lasts(600), until=0.4)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +181,7 @@ async def test_a_call_that_fails_first_is_the_loss_only_where_the_head_is_gone(
     async def dies() -> None:
         raise EngineLostError("the process of train-0.update died")
 
-    with watching(watch_of(*script)) as watch:
+    with watching(watch_of(*script, tolerated_s=PATIENCE_S)) as watch:
         asyncio.get_running_loop().call_later(0.05, lambda: lose(watch) if not script[0] else None)
         with pytest.raises(error):
             await unless_lost(dies())

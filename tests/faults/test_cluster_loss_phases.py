@@ -12,6 +12,7 @@ import pytest
 from rmrl.cluster.watch import ClusterWatch, Listener, watching
 from rmrl.errors import ClusterLostError
 from tests.faults.test_resume import RUNS, assert_same, go
+from tests.patience import PATIENCE_S, expires
 from tests.trainer.fake_run import fake_run, train_and_close
 
 PHASES = {
@@ -31,22 +32,29 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class LosesTheCluster:
-    """Calls through; the cluster is lost at the beginning of the third call, which ends a moment
-    later."""
+    """Calls through; the cluster is lost at the beginning of the third call, which takes `lasts_s`
+    from then on."""
 
-    def __init__(self, method: Any, watch: ClusterWatch) -> None:
-        self.method, self.watch, self.calls = method, watch, 0
+    def __init__(self, method: Any, watch: ClusterWatch, lasts_s: float) -> None:
+        self.method, self.watch, self.lasts_s = method, watch, lasts_s
+        self.calls = 0
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.calls += 1
         if self.calls == 3:
             self.watch.lose(self.watch.listeners[0], self.watch.clock())
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(self.lasts_s)
         return await self.method(*args, **kwargs)
 
 
 def lost_in(
-    folder: Path, phase: str, *, steps: int, patience_s: float = 60.0, **changed: Any
+    folder: Path,
+    phase: str,
+    *,
+    steps: int,
+    patience_s: float = 10 * PATIENCE_S,
+    lasts_s: float = 0.05,
+    **changed: Any,
 ) -> str:
     """Train until the cluster is lost in that phase; the error's sentence."""
     folder.mkdir()
@@ -58,7 +66,7 @@ def lost_in(
     watch = ClusterWatch(
         listeners=[Listener(name="the head", host="10.0.0.1", port=1)], patience_s=patience_s
     )
-    loses = LosesTheCluster(getattr(owner, name), watch)
+    loses = LosesTheCluster(getattr(owner, name), watch, lasts_s)
     with pytest.MonkeyPatch.context() as patch:
         if hasattr(owner, "__dict__"):
             patch.setattr(owner, name, loses)
@@ -93,8 +101,9 @@ def test_a_finished_step_is_saved_and_goes_on_bit_by_bit(
 
 
 def test_an_update_that_does_not_end_in_time_is_not_saved(tmp_path: Path) -> None:
+    never_ends = {"patience_s": expires(0.02), "lasts_s": 600.0}
     sentence = lost_in(
-        tmp_path / "cut", "models.actor.update", steps=6, patience_s=0.02, trainer__save_freq=1
+        tmp_path / "cut", "models.actor.update", steps=6, **never_ends, trainer__save_freq=1
     )
     newest = tmp_path / "cut" / "run" / "checkpoints" / "step_000002"
     assert f"the last checkpoint is {newest}, and the same command goes on from it" in sentence
@@ -104,8 +113,9 @@ def test_an_update_that_does_not_end_in_time_is_not_saved(tmp_path: Path) -> Non
 def test_in_the_middle_of_an_update_without_any_checkpoint_the_sentence_says_so(
     tmp_path: Path,
 ) -> None:
+    never_ends = {"patience_s": expires(0.02), "lasts_s": 600.0}
     sentence = lost_in(
-        tmp_path / "cut", "models.actor.update", steps=6, patience_s=0.02, trainer__save_freq=-1
+        tmp_path / "cut", "models.actor.update", steps=6, **never_ends, trainer__save_freq=-1
     )
     assert sentence.endswith(
         "it was in the middle of the update of step 3, so nothing was saved; "

@@ -25,7 +25,7 @@ SAME = {
     "the weight": ["reward.weights=[3]"],
     "a transform": ["reward.specs.judge.transform=sigmoid"],
     "missing verdicts": ["reward.specs.judge.on_missing=fail"],
-    "speed": ["reward.engine.max_num_seqs=4", "reward.specs.judge.timeout_s=5"],
+    "speed": ["reward.engine.max_num_seqs=4", "reward.specs.judge.timeout_s=50"],
     "a copy of the checkpoint": ["reward.specs.judge.path={folder}/copy"],
 }
 OTHER = {

@@ -48,6 +48,7 @@ from rmrl.trainer.records import Telemetry
 from rmrl.trainer.rollouts import RolloutPool
 from rmrl.trainer.run import Run
 from rmrl.trainer.throughput import Throughput
+from tests.patience import PATIENCE_S
 
 PARITY = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
@@ -231,7 +232,7 @@ def fake_run(
             val_samples=SampleWriter(val, resume_step=resume_step),
         )
 
-    group = TrainGroup(WorkerGroup(parts.workers), timeout_s=5.0, offloads=False)  # type: ignore[arg-type]
+    group = TrainGroup(WorkerGroup(parts.workers), timeout_s=PATIENCE_S, offloads=False)  # type: ignore[arg-type]
     models = Models(
         TrainedModel(group, "actor"),
         reference=TrainedModel(group, "ref") if reference else None,
@@ -240,7 +241,7 @@ def fake_run(
     sleeps = (
         config.actor_rollout_ref.rollout.free_cache_engine and not config.trainer.max_staleness
     )  # ahead: in a pool, always awake
-    pool = RolloutPool(parts.engines, timeout_s=5.0, sleeps=sleeps, start=parts.start)  # type: ignore[arg-type]
+    pool = RolloutPool(parts.engines, timeout_s=PATIENCE_S, sleeps=sleeps, start=parts.start)  # type: ignore[arg-type]
     return Run(
         config=config,
         out_dir=out,

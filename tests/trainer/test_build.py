@@ -14,6 +14,7 @@ from rmrl.rewards.residency import Budget, Residency, Room, plan_engines, sized
 from rmrl.trainer.build import _compare_asleep, _load_resident
 from rmrl.trainer.plan import rollout_asleep_bytes
 from rmrl.trainer.rollouts import RolloutPool
+from tests.patience import PATIENCE_S
 from tests.rewards.residency.test_residency import engine, scalar
 from tests.trainer.fake_run import rollout_engine
 
@@ -49,7 +50,7 @@ async def test_resident_engines_start_while_rollouts_sleep(
     rewards, plans = residency_of(residency, log)
     process = rollout_engine()
     process.calls = log
-    pool = RolloutPool([process], timeout_s=5.0, sleeps=True)  # type: ignore[list-item]
+    pool = RolloutPool([process], timeout_s=PATIENCE_S, sleeps=True)  # type: ignore[list-item]
     config = Config()
     config.actor_rollout_ref.model.path = str(tiny_llama)
     checked: Any = SimpleNamespace(engines=plans, config=config, device="cpu")

@@ -30,6 +30,7 @@ from rmrl.trainer.loop import train
 from rmrl.trainer.policy import Models, TrainedModel, TrainGroup
 from rmrl.trainer.run import Run
 from rmrl.trainer.throughput import Throughput
+from tests.patience import PATIENCE_S
 from tests.trainer.fake_run import (
     NOTHING,
     FakeParts,
@@ -259,7 +260,7 @@ def test_peaks_of_a_phase_are_those_of_the_process_with_most(tmp_path: Path) -> 
     for number, worker in enumerate(workers):
         peaks = {"peak_bytes": 10 + number, "reserved_bytes": 30 - number}
         worker.object.phase_memory = lambda peaks=peaks: PhaseMemory("NVIDIA H200", peaks)
-    group = TrainGroup(WorkerGroup(workers), timeout_s=1.0, offloads=False)  # type: ignore[arg-type]
+    group = TrainGroup(WorkerGroup(workers), timeout_s=PATIENCE_S, offloads=False)  # type: ignore[arg-type]
     models = Models(TrainedModel(group, "actor"))
     assert asyncio.run(models.phase_memory("update")) == {
         "memory/update/peak_bytes": 11.0,

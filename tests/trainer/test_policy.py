@@ -17,6 +17,7 @@ from rmrl.config.schema import ActorConfig, MegatronConfig
 from rmrl.errors import EngineLostError
 from rmrl.trainer.policy import Models, TrainedModel, TrainGroup
 from rmrl.types import Metrics, Ragged, TrainBatch
+from tests.patience import PATIENCE_S
 from tests.trainer.fake_run import small_config, train_worker
 
 
@@ -74,7 +75,7 @@ def policy(
 ) -> tuple[TrainedModel, list[Echo]]:
     echoes = [Echo() for _ in range(workers)]
     processes = WorkerGroup([FakeProcess(echo, f"train-{i}") for i, echo in enumerate(echoes)])  # type: ignore[arg-type]
-    group = TrainGroup(processes, timeout_s=1.0, offloads=offloads, shares_gpus=shares_gpus)
+    group = TrainGroup(processes, timeout_s=PATIENCE_S, offloads=offloads, shares_gpus=shares_gpus)
     return TrainedModel(group, "actor"), echoes
 
 
@@ -130,7 +131,7 @@ def test_rows_that_several_processes_work_on_are_stored_once(
     monkeypatch.setattr(FakeProcess, "stored", store)
     echoes = [Echo() for _ in range(4)]
     workers = WorkerGroup([FakeProcess(echo, f"train-{i}") for i, echo in enumerate(echoes)])  # type: ignore[arg-type]
-    group = TrainGroup(workers, timeout_s=1.0, offloads=False)
+    group = TrainGroup(workers, timeout_s=PATIENCE_S, offloads=False)
     ours = TrainedModel(group, "actor", RowAssignment((0, 0, 1, 1), (0, 2)))
     asyncio.run(ours.logprobs(batch([3, 9, 1])))
     assert stored == [1, 2]  # 9; 3 and 1 tokens
@@ -144,7 +145,7 @@ def test_rows_that_several_processes_work_on_are_stored_once(
 
 def test_the_reference_answers_beside_the_policy(tmp_path) -> None:
     worker = train_worker(small_config(tmp_path), reference=True)
-    group = TrainGroup(WorkerGroup([worker]), timeout_s=1.0, offloads=False)  # type: ignore[list-item]
+    group = TrainGroup(WorkerGroup([worker]), timeout_s=PATIENCE_S, offloads=False)  # type: ignore[list-item]
 
     async def both() -> tuple[Ragged, Ragged]:
         return await TrainedModel(group, "actor").logprobs(batch([2, 1])), await TrainedModel(

@@ -20,6 +20,7 @@ from rmrl.inference.weights.sender import Sent, TransferLink
 from rmrl.trainer.policy import TrainedModel, TrainGroup
 from rmrl.trainer.publish import Publisher, TransferPublisher
 from rmrl.trainer.rollouts import RolloutPool
+from tests.patience import PATIENCE_S
 from tests.trainer.fake_run import rollout_engine, small_config, train_worker
 
 HERE = "a" * 56
@@ -39,9 +40,9 @@ class Reader:
 
 def publish(tmp_path: Path, engine: FakeProcess, *, size_hint_bytes: int = 1000) -> int:
     group = TrainGroup(
-        WorkerGroup([train_worker(small_config(tmp_path))]), timeout_s=1.0, offloads=False
+        WorkerGroup([train_worker(small_config(tmp_path))]), timeout_s=PATIENCE_S, offloads=False
     )  # type: ignore[list-item]
-    pool = RolloutPool([engine], timeout_s=1.0, sleeps=True)  # type: ignore[list-item]
+    pool = RolloutPool([engine], timeout_s=PATIENCE_S, sleeps=True)  # type: ignore[list-item]
     files = NodeFiles(source=HERE)
     publisher = Publisher(
         TrainedModel(group, "actor"),
@@ -111,9 +112,9 @@ async def test_an_engine_lost_in_training_is_started_before_a_transfer_without_t
         return new
 
     workers: Any = [FakeProcess(Rank(log), "train-0")]
-    group = TrainGroup(WorkerGroup(workers), timeout_s=1.0, offloads=True)
+    group = TrainGroup(WorkerGroup(workers), timeout_s=PATIENCE_S, offloads=True)
     living: Any = engines
-    pool = RolloutPool(living, timeout_s=1.0, sleeps=True, start=start)
+    pool = RolloutPool(living, timeout_s=PATIENCE_S, sleeps=True, start=start)
     link = TransferLink(transport="ipc", rank=0, client=cast("Any", None), dtype="float32")
     publisher = TransferPublisher(TrainedModel(group, "actor"), pool, lambda _: link)
     await publisher.open()
@@ -245,9 +246,9 @@ async def test_an_engine_that_may_not_be_started_again_ends_the_run_before_a_tra
     log: list[str] = []
     engines = [rollout_engine(), rollout_engine(replica=1)]
     workers: Any = [FakeProcess(Rank(log), "train-0")]
-    group = TrainGroup(WorkerGroup(workers), timeout_s=1.0, offloads=True)
+    group = TrainGroup(WorkerGroup(workers), timeout_s=PATIENCE_S, offloads=True)
     living: Any = engines
-    pool = RolloutPool(living, timeout_s=1.0, sleeps=True)
+    pool = RolloutPool(living, timeout_s=PATIENCE_S, sleeps=True)
     link = TransferLink(transport="nccl", rank=0, client=cast("Any", None), dtype="float32")
     publisher = TransferPublisher(TrainedModel(group, "actor"), pool, lambda _: link)
     engines[1].object = None

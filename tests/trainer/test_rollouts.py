@@ -13,6 +13,7 @@ from rmrl.cluster.fake import FakeProcess
 from rmrl.errors import EngineLostError, InfrastructureError
 from rmrl.trainer.rollouts import RolloutPool
 from rmrl.types import Prompt, Rollouts, Sampling
+from tests.patience import PATIENCE_S
 from tests.trainer.fake_run import dying, rollout_engine
 
 PROMPTS = [
@@ -24,7 +25,7 @@ PROMPTS = [
 def generate(
     engines: list[FakeProcess], *, n: int = 3, seed: int | None = 7, prompts: list[Prompt] = PROMPTS
 ) -> Rollouts:
-    pool = RolloutPool(engines, timeout_s=5.0, sleeps=True)  # type: ignore[arg-type]
+    pool = RolloutPool(engines, timeout_s=PATIENCE_S, sleeps=True)  # type: ignore[arg-type]
     return asyncio.run(pool.generate(prompts, Sampling(max_tokens=8, n=n, seed=seed)))
 
 
@@ -66,7 +67,7 @@ def test_an_engine_without_prompts_is_not_called() -> None:
 
 
 def test_finished_samples_are_counted_as_they_come() -> None:
-    pool = RolloutPool([rollout_engine()], timeout_s=5.0, sleeps=True)  # type: ignore[list-item]
+    pool = RolloutPool([rollout_engine()], timeout_s=PATIENCE_S, sleeps=True)  # type: ignore[list-item]
     seen: list[int] = []
     asyncio.run(pool.generate(PROMPTS[:2], Sampling(max_tokens=4, n=2), on_finished=seen.append))
     assert seen == [1, 2, 3, 4]
@@ -77,7 +78,7 @@ def test_sleeps_only_if_told_to_and_only_once(sleeps: bool, wanted: list[str]) -
     engine = rollout_engine()
 
     async def go() -> None:
-        pool = RolloutPool([engine], timeout_s=5.0, sleeps=sleeps)  # type: ignore[list-item]
+        pool = RolloutPool([engine], timeout_s=PATIENCE_S, sleeps=sleeps)  # type: ignore[list-item]
         await pool.wake()  # awake from the start
         await pool.sleep()
         await pool.sleep()
@@ -108,7 +109,7 @@ class Pool:
     def __post_init__(self) -> None:
         self.pool = RolloutPool(
             self.engines,
-            timeout_s=5.0,
+            timeout_s=PATIENCE_S,
             sleeps=self.sleeps,
             start=self.start,  # type: ignore[arg-type]
         )
@@ -219,13 +220,13 @@ async def test_an_engine_that_ends_early_without_an_error_is_named_as_such() -> 
 
 
 async def test_without_a_lost_engine_nothing_is_started() -> None:
-    pool = RolloutPool([rollout_engine()], timeout_s=5.0, sleeps=True)  # type: ignore[list-item]
+    pool = RolloutPool([rollout_engine()], timeout_s=PATIENCE_S, sleeps=True)  # type: ignore[list-item]
     assert await pool.restart_lost() == []
 
 
 async def test_the_bytes_of_sleeping_engines_are_reported_once() -> None:
     engines = [rollout_engine(replica=i) for i in range(2)]
-    pool = RolloutPool(engines, timeout_s=5.0, sleeps=True)  # type: ignore[arg-type]
+    pool = RolloutPool(engines, timeout_s=PATIENCE_S, sleeps=True)  # type: ignore[arg-type]
     reports: list[list[int]] = []
     pool.on_asleep = lambda counts: reports.append(list(counts))
     for _ in range(2):
@@ -235,6 +236,6 @@ async def test_the_bytes_of_sleeping_engines_are_reported_once() -> None:
 
 
 async def test_engines_that_never_sleep_are_not_measured() -> None:
-    pool = RolloutPool([rollout_engine()], timeout_s=5.0, sleeps=False)  # type: ignore[list-item]
+    pool = RolloutPool([rollout_engine()], timeout_s=PATIENCE_S, sleeps=False)  # type: ignore[list-item]
     pool.on_asleep = lambda counts: pytest.fail(f"measured: {counts}")
     await pool.sleep()

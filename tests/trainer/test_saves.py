@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from rmrl.errors import CheckpointError, StallError
 from rmrl.trainer import checkpoint
 from rmrl.trainer.saves import Saves
+from tests.patience import expires
 from tests.trainer.fake_run import fake_run, train_and_close
 from tests.trainer.saved import save
 
@@ -115,7 +117,7 @@ async def test_who_has_no_time_to_wait_leaves_the_work_alone(
     kept = saves(tmp_path)
     await kept.save(1, write)
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):
+        async with asyncio.timeout(expires(0.05)):
             await kept.settle()
     slow_disk.set()
     await kept.close()
@@ -196,7 +198,7 @@ def test_steps_run_while_a_checkpoint_is_completed(
         for _ in range(6000):
             if run.step > int(str(facts["step"])) or run.step == run.total_steps:
                 break
-            threading.Event().wait(0.01)
+            time.sleep(0.01)
         at_step.append((facts["step"], run.step))
         original(folder, facts)
 

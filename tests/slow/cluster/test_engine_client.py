@@ -12,6 +12,7 @@ from rmrl.cluster.engine_client import EngineClient
 from rmrl.cluster.processes import RayHost, RayProcess
 from rmrl.cluster.session import ray_session
 from rmrl.errors import EngineLostError, StallError
+from tests.patience import expires
 
 PARTS = "tests.cluster.process_parts"
 
@@ -66,5 +67,5 @@ async def test_an_update_that_waits_for_every_engine_ends_with_the_one_that_died
 async def test_an_engine_that_does_not_answer_is_a_stall() -> None:
     engine = await receiver()
     with pytest.raises(StallError, match="hang of the rollout engines did not finish within 1 s"):
-        await asyncio.to_thread(client_of([engine], timeout_s=1.0)._all, "hang")
+        await asyncio.to_thread(client_of([engine], timeout_s=expires(1.0))._all, "hang")
     await engine.kill()

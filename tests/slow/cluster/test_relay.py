@@ -17,6 +17,7 @@ from rmrl.cluster.processes import RayHost, RayProcess, node_lines
 from rmrl.cluster.session import ray_session
 from rmrl.cluster.worker_group import allocate_ranks
 from rmrl.errors import InfrastructureError
+from tests.patience import expires
 
 pytestmark = pytest.mark.alone
 PARTS = "tests.cluster.process_parts"
@@ -119,7 +120,7 @@ async def test_ranks_are_spread_over_the_nodes_and_named() -> None:
         InfrastructureError,
         match=r"asks for 6 processes on 2 machine\(s\), 3 on each; the cluster has 2 machine\(s\)",
     ):
-        await allocate_ranks(6, device="cpu", nnodes=2, timeout_s=1.0)
+        await allocate_ranks(6, device="cpu", nnodes=2, timeout_s=expires(1.0))
 
 
 async def test_a_process_on_another_node_is_killed_with_its_children(

@@ -25,6 +25,7 @@ from rmrl.registry import load_attribute
 from rmrl.types import Generation, Sampling
 from tests.engine_models import write_llama
 from tests.engine_process import run_in_engine_process
+from tests.patience import PATIENCE_S
 
 PROMPTS = [
     [(7 * i + 13 * n) % 1000 + 4 for i in range(n)] for n in (5, 300)
@@ -294,7 +295,7 @@ def test_engines_get_ranks_of_their_own_behind_the_sender() -> None:
             master_address="10.0.0.1", master_port=29500, rank_offset=1, world_size=5
         )
     )
-    client = EngineClient([], devices_per_engine=2, timeout_s=1.0, outlives_engines=False)
+    client = EngineClient([], devices_per_engine=2, timeout_s=PATIENCE_S, outlives_engines=False)
     sent = [client.init_info_of(given, engine) for engine in range(2)]
     assert [NCCLWeightTransferInitInfo(**info).rank_offset for info in sent] == [
         1,
