@@ -31,8 +31,15 @@ class Counter:
     def environment(self, name: str) -> str | None:
         return os.environ.get(name)
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float, begun: str = "") -> None:
+        """`begun`: a file that is made first."""
+        if begun:
+            Path(begun).touch()
         time.sleep(seconds)
+
+    def wait_for_file(self, path: str) -> None:
+        while not Path(path).exists():
+            time.sleep(0.01)
 
     def ours(self) -> None:
         raise RewardFunctionError("the function 'f' returned nothing")
@@ -52,12 +59,23 @@ class Counter:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+async def at_the_gate(path: Path) -> None:
+    """Return when the file is there."""
+    while not path.exists():
+        await asyncio.sleep(0.01)
+
+
 class Stream:
     """Coroutines and an async generator."""
 
-    async def numbers(self, count: int, delay_s: float) -> AsyncIterator[int]:
+    def __init__(self) -> None:
+        self.under_way = 0
+        self.met = asyncio.Event()
+
+    async def numbers(self, count: int, folder: str) -> AsyncIterator[int]:
+        """Gives a number when a file of that name is in the folder."""
         for number in range(count):
-            await asyncio.sleep(delay_s)
+            await at_the_gate(Path(folder) / str(number))
             yield number
 
     async def breaks(self) -> AsyncIterator[int]:
@@ -68,8 +86,12 @@ class Stream:
         yield 1
         os.kill(os.getpid(), signal.SIGKILL)
 
-    async def double(self, number: int) -> int:
-        await asyncio.sleep(0.3)
+    async def double(self, number: int, *, together: int) -> int:
+        """Twice the number, once so many calls are under way."""
+        self.under_way += 1
+        if self.under_way == together:
+            self.met.set()
+        await self.met.wait()
         return 2 * number
 
 
@@ -98,24 +120,26 @@ class StuckEngine:
     """Its event loop is free, its work is not."""
 
     async def generate(self) -> AsyncIterator[int]:
-        yield await asyncio.to_thread(time.sleep, 60)
+        yield await asyncio.to_thread(time.sleep, 600)
 
     async def wait_for_nothing(self) -> None:
         await asyncio.Event().wait()
 
     async def block_the_loop(self) -> None:
-        time.sleep(60)
+        time.sleep(600)
 
 
 class StepsBeside:
-    """Counts how far it is; its calls run side by side."""
+    """Counts how far it is; its calls run side by side. Item 2 of the call `name` is done when a
+    file `name`-2 is in the folder, from 1 on."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
         self.count = 0
 
-    async def work(self, items: int, seconds: float) -> int:
-        for _ in range(items):
-            await asyncio.sleep(seconds)
+    async def work(self, name: str, items: int) -> int:
+        for item in range(1, items + 1):
+            await at_the_gate(self.folder / f"{name}-{item}")
             self.count += 1
         return items
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 
 import pytest
@@ -11,8 +10,9 @@ import pytest
 from rmrl.cluster.patience import with_progress
 
 
-async def waited(seconds: float, counts: Sequence[int], *, timeout_s: float = 0.05) -> str:
-    """Await a call of `seconds` that is at `counts` each time it is looked at."""
+async def waited(seconds: float, counts: Sequence[int]) -> str:
+    """Await a call of `seconds` with a deadline of 3 s, which is at `counts` each time it is looked
+    at."""
     left = list(counts)
 
     async def call() -> str:
@@ -22,25 +22,34 @@ async def waited(seconds: float, counts: Sequence[int], *, timeout_s: float = 0.
     async def progress() -> int:
         return left.pop(0) if left else 0
 
-    return await with_progress(call(), timeout_s=timeout_s, progress=progress)
+    return await with_progress(call(), timeout_s=3.0, progress=progress)
 
 
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@pytest.mark.virtual_time
 async def test_a_call_that_advances_may_take_many_times_its_deadline() -> None:
-    assert await waited(0.5, range(1, 100)) == "done"
+    assert await waited(200, range(1, 100)) == "done"
+    assert now() == 200
 
 
+@pytest.mark.virtual_time
 async def test_a_call_without_progress_ends_at_its_deadline() -> None:
-    start = time.monotonic()
     with pytest.raises(TimeoutError):
         await waited(300, [])
-    assert time.monotonic() - start < 100
+    assert now() == 3
 
 
+@pytest.mark.virtual_time
 async def test_a_call_that_stops_in_the_middle_ends_as_well() -> None:
     with pytest.raises(TimeoutError):
         await waited(300, [1, 2, 2])
+    assert now() == 9
 
 
+@pytest.mark.virtual_time
 async def test_errors_of_the_call_come_through() -> None:
     async def fails() -> None:
         raise ValueError("inside")

@@ -3,40 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from rmrl.cluster.local import LocalHost
 from rmrl.errors import StallError
+from tests.cluster.looks import Progress, looks_of, risen_above
+from tests.patience import expires
 
 PARTS = "tests.cluster.process_parts"
-Progress = Callable[[], Awaitable[int]]
 
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[Progress]:
-    """How far each call is, in the order of the calls, which have no deadline here."""
-    found: list[Progress] = []
-
-    async def without_deadline(
-        call: Awaitable[object], *, timeout_s: float, progress: Progress
-    ) -> object:
-        del timeout_s
-        found.append(progress)
-        return await call
-
-    monkeypatch.setattr("rmrl.cluster.local.with_progress", without_deadline)
-    return found
-
-
-async def risen_above(count: int, look: Progress) -> int:
-    """The count of a call as soon as it is larger, for which a minute is time enough."""
-    async with asyncio.timeout(60):
-        while (now := await look()) <= count:
-            await asyncio.sleep(0.01)
-    return now
+    return looks_of(monkeypatch, "rmrl.cluster.local")
 
 
 async def test_a_call_behind_another_one_advances_with_it_and_with_itself(
@@ -71,6 +52,6 @@ async def test_a_process_without_ray_that_stands_still_is_a_stall() -> None:
     try:
         assert await process.call("work", 2, 0.1, timeout_s=60) == 2
         with pytest.raises(StallError, match="did not finish within 2 s"):
-            await process.call("work", 1, 600.0, timeout_s=2.0)
+            await process.call("work", 1, 600.0, timeout_s=expires(2.0))
     finally:
         await process.kill()
