@@ -13,6 +13,7 @@ import psutil
 import ray
 from ray.cluster_utils import Cluster
 
+from rmrl.cluster import session, watch
 from rmrl.cluster.processes import RayHost
 from rmrl.cluster.session import ray_session
 from rmrl.cluster.watch import unless_lost
@@ -51,10 +52,11 @@ async def store_lost() -> None:
 
 async def head_lost(address: str = "local") -> None:
     """The head is killed while the driver waits; says how many seconds later the watch has
-    noticed."""
+    noticed, and which process Ray runs on this node."""
     with ray_session({"num_cpus": 1, "address": address}, processes=1):
-        daemon("gcs_server").kill()
+        print(daemon("raylet").pid, flush=True)
         killed = time.monotonic()
+        daemon("gcs_server").kill()
         try:
             await unless_lost(asyncio.sleep(600))
         finally:
@@ -62,7 +64,9 @@ async def head_lost(address: str = "local") -> None:
 
 
 async def joined_head_lost() -> None:
-    """The same of a cluster that is there already."""
+    """The same of a cluster that is there already, which may come back for a twentieth of Ray's
+    patience here."""
+    session.TOLERATED = 0.05
     cluster = Cluster(
         initialize_head=True,
         head_node_args={
@@ -75,6 +79,13 @@ async def joined_head_lost() -> None:
 
 
 async def blocked() -> None:
+    """The same as `blocked_for_long`, which ends after a share of Ray's patience that no test has to
+    wait for."""
+    watch.DRIVER_ENDS = 0.06
+    await blocked_for_long()
+
+
+async def blocked_for_long() -> None:
     """The head is killed while the driver is in a call that does not return."""
     with ray_session({"num_cpus": 1}, processes=1):
         daemon("gcs_server").kill()
@@ -82,7 +93,6 @@ async def blocked() -> None:
 
 
 if __name__ == "__main__":
-    jobs = {job.__name__: job for job in (busy, store_lost, head_lost, joined_head_lost, blocked)}
     with exit_code() as code:
-        asyncio.run(jobs[sys.argv[1]]())
+        asyncio.run(globals()[sys.argv[1]]())
     sys.exit(code.value)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from rmrl.cluster.stacks import Frame, ProcessStacks, Stack, present_stacks, write_stacks
+from tests.patience import PATIENCE_S
 
 
 def frames(*calls: str) -> tuple[Frame, ...]:
@@ -46,6 +48,10 @@ def test_a_call_in_a_lock_of_the_library_is_a_call_all_the_same() -> None:
     )
 
 
+def stack_of(thread: str) -> Stack:
+    return next(stack for stack in present_stacks().threads if stack.name == thread)
+
+
 def test_a_thread_at_a_lock_is_found() -> None:
     gate, standing = threading.Lock(), threading.Event()
 
@@ -57,11 +63,11 @@ def test_a_thread_at_a_lock_is_found() -> None:
     with gate:
         thread = threading.Thread(target=stand_at_the_gate, name="visitor")
         thread.start()
-        standing.wait(5)
-        stacks = present_stacks()
-    thread.join(5)
-    (found,) = [stack for stack in stacks.threads if stack.name == "visitor"]
-    assert (found.frames[-1].function, found.frames[-1].code) == ("stand_at_the_gate", "with gate:")
+        assert standing.wait(PATIENCE_S)
+        while (stack := stack_of("visitor")).frames[-1].code != "with gate:":
+            time.sleep(0.001)
+    thread.join(PATIENCE_S)
+    assert stack.frames[-1].function == "stand_at_the_gate"
 
 
 async def test_suspended_calls_are_followed_to_what_they_await() -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from rmrl.cluster import watch
 from rmrl.cluster.watch import (
     ClusterWatch,
     Listener,
@@ -198,6 +199,13 @@ async def test_errors_of_the_work_and_runs_without_a_cluster_are_left_alone(
     assert await unless_lost(lasts(0.0)) == "done"
     with watching(watch_of(False)), pytest.raises(RewardError, match="a wrong number"):
         await unless_lost(wrong())
+
+
+def test_the_driver_ends_before_ray_ends_it_and_has_saved_by_then() -> None:
+    shares = [watch.TOLERATED, watch.UPDATES_END, watch.CHECKPOINTS_END, watch.DRIVER_ENDS]
+    assert shares == sorted(shares)
+    assert 0 < watch.TOLERATED <= 0.25
+    assert watch.DRIVER_ENDS <= 0.85
 
 
 def test_rays_patience_is_that_of_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,13 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.trainer.job import descendants, still_running
+from tests.trainer.job import LIMIT_S, descendants, still_running
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
 ROOT = Path(__file__).resolve().parents[3]
@@ -31,10 +32,11 @@ def start(name: str, **environment: str) -> subprocess.Popen[str]:
     )
 
 
-def test_after_a_killed_driver_the_next_start_neither_joins_nor_fails() -> None:
+@pytest.mark.parametrize("starts", [3, pytest.param(6, marks=pytest.mark.nightly)])
+def test_after_a_killed_driver_the_next_start_neither_joins_nor_fails(starts: int) -> None:
     addresses: list[str] = []
     working: list[psutil.Process] = []
-    for _ in range(6):  # the first one, and five starts right behind a killed one
+    for _ in range(starts):  # the first one, and the others right behind a killed one
         driver = start("busy")
         assert driver.stdout is not None
         addresses.append(driver.stdout.readline().strip())
@@ -44,21 +46,22 @@ def test_after_a_killed_driver_the_next_start_neither_joins_nor_fails() -> None:
         driver.kill()
         driver.communicate(timeout=60)
         time.sleep(0.1)
-    assert len(set(addresses)) == 6
+    assert len(set(addresses)) == starts
     assert still_running(working) == []  # engines, their children, Ray's head and node process
 
 
-@pytest.mark.parametrize(
-    ("name", "earliest_s", "latest_s"), [("head_lost", 1.0, 8.0), ("joined_head_lost", 5.0, 15.0)]
-)
-def test_a_killed_head_is_noticed_within_seconds(
-    name: str, earliest_s: float, latest_s: float
+@pytest.mark.parametrize(("name", "earliest_s"), [("head_lost", 1.0), ("joined_head_lost", 5.0)])
+def test_a_killed_head_is_noticed_long_before_ray_ends_the_driver(
+    name: str, earliest_s: float
 ) -> None:
-    """A joined one may come back for a quarter of Ray's patience, 20 s here."""
-    driver = start(name, RAY_gcs_rpc_server_reconnect_timeout_s="20")
-    printed, errors = driver.communicate(timeout=200)
+    """Ray would end it after 100 s, and the watch itself after 85 s."""
+    driver = start(name, RAY_gcs_rpc_server_reconnect_timeout_s="100")
+    printed, errors = driver.communicate(timeout=LIMIT_S)
     assert driver.returncode == 4, errors[-3000:]
-    assert earliest_s <= float(printed) <= latest_s
+    raylet, noticed_s = printed.split()
+    with suppress(psutil.NoSuchProcess):
+        psutil.Process(int(raylet)).kill()  # of a cluster that the driver had only joined
+    assert earliest_s <= float(noticed_s) <= 60
     assert "ClusterLostError: the head process of the Ray cluster (gcs_server)" in errors
     assert "Traceback" not in errors
 
@@ -69,8 +72,14 @@ def test_a_killed_head_is_noticed_within_seconds(
         ("store_lost", {}, "Ray's node process on this machine (raylet)"),
         (
             "blocked",
-            {"RAY_gcs_rpc_server_reconnect_timeout_s": "20"},
+            {"RAY_gcs_rpc_server_reconnect_timeout_s": "100"},
             "the head process of the Ray cluster (gcs_server)",
+        ),
+        pytest.param(
+            "blocked_for_long",
+            {"RAY_gcs_rpc_server_reconnect_timeout_s": "200"},
+            "the head process of the Ray cluster (gcs_server)",
+            marks=pytest.mark.nightly,
         ),
     ],
 )
@@ -78,7 +87,7 @@ def test_the_driver_leaves_with_code_4_where_ray_would_end_it_with_code_1(
     name: str, environment: dict[str, str], sentence: str
 ) -> None:
     driver = start(name, **environment)
-    _, errors = driver.communicate(timeout=200)
+    _, errors = driver.communicate(timeout=LIMIT_S)
     assert driver.returncode == 4, errors[-3000:]
     assert f"ClusterLostError: {sentence}" in errors
     assert "Traceback" not in errors

@@ -20,6 +20,9 @@ from rmrl.errors import (
     RewardFunctionError,
     StallError,
 )
+from tests.cluster.process_parts import at_the_gate
+from tests.patience import expires
+from tests.trainer.job import wait_for
 
 PARTS = "tests.cluster.process_parts"
 
@@ -61,10 +64,14 @@ async def test_death_and_the_calls_after_it_are_engine_lost() -> None:
 
 
 @pytest.mark.alone
-async def test_a_call_past_its_deadline_is_a_stall_and_its_answer_is_nobody_elses() -> None:
+async def test_a_call_past_its_deadline_is_a_stall_and_its_answer_is_nobody_elses(
+    tmp_path: Path,
+) -> None:
     process = await counter()
-    with pytest.raises(StallError, match=r"counter.sleep did not finish within 0.2 s"):
-        await process.call("sleep", 1.0, timeout_s=0.2)
+    gate = tmp_path / "gate"
+    with pytest.raises(StallError, match=r"counter.wait_for_file did not finish within 0.2 s"):
+        await process.call("wait_for_file", str(gate), timeout_s=expires(0.2))
+    gate.touch()
     assert await process.call("add", 5, timeout_s=30) == 5
     await process.kill()
 
@@ -77,14 +84,15 @@ def _alive(pid: int) -> bool:
 
 
 @pytest.mark.alone
-async def test_kill_ends_process_and_children_in_the_middle_of_a_call() -> None:
+async def test_kill_ends_process_and_children_in_the_middle_of_a_call(tmp_path: Path) -> None:
     process = await counter()
     child = await process.call("start_child", timeout_s=30)
-    running = asyncio.ensure_future(process.call("sleep", 60, timeout_s=60))
-    await asyncio.sleep(0.1)
+    begun = tmp_path / "begun"
+    running = asyncio.ensure_future(process.call("sleep", 600, str(begun), timeout_s=600))
+    await at_the_gate(begun)
     started = time.monotonic()
     await process.kill()
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 300
     with pytest.raises(EngineLostError):
         await running
     assert not psutil.pid_exists(process.pid)
@@ -110,10 +118,7 @@ def test_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
         cwd=Path(__file__).resolve().parents[3],
     )
     pid = int(done.stdout)
-    deadline = time.monotonic() + 20
-    while psutil.pid_exists(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not _alive(pid)
+    wait_for(lambda: not _alive(pid), what="the end of the process")
 
 
 @pytest.mark.alone

@@ -12,12 +12,14 @@ import ray
 from ray.cluster_utils import Cluster
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from rmrl.cluster import processes as ray_processes
 from rmrl.cluster import relay
 from rmrl.cluster.processes import RayHost, RayProcess, node_lines
 from rmrl.cluster.session import ray_session
 from rmrl.cluster.worker_group import allocate_ranks
 from rmrl.errors import InfrastructureError
-from tests.patience import expires
+from tests.patience import PATIENCE_S, expires
+from tests.trainer.job import left_in_shared_memory, shared_memory
 
 pytestmark = pytest.mark.alone
 PARTS = "tests.cluster.process_parts"
@@ -50,13 +52,17 @@ async def processes() -> AsyncIterator[list[RayProcess]]:
         await process.kill()
 
 
-def left_behind() -> list[Path]:
-    return list(Path("/dev/shm").glob("*rmrl-test-relay*"))
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process on another node may take long to end."""
+    monkeypatch.setattr(ray_processes, "_KILL_TIMEOUT_S", PATIENCE_S)
+    monkeypatch.setattr(ray_processes, "_CHILDREN_TIMEOUT_S", PATIENCE_S)
 
 
 async def test_each_node_gets_a_copy_of_its_own(
     processes: list[RayProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before = shared_memory()
     monkeypatch.setattr(relay, "CHUNK_BYTES", 1000)
     content = np.random.default_rng(0).integers(0, 256, 10_500, dtype=np.uint8).tobytes()
     files = await relay.node_files(processes[0], processes, timeout_s=60.0)
@@ -69,13 +75,14 @@ async def test_each_node_gets_a_copy_of_its_own(
         Path(copy).read_bytes() == content for copy in paths.values()
     )  # eleven chunks, the last a half
     await files.remove("rmrl-test-relay")
-    assert not left_behind()
+    assert left_in_shared_memory(before, of="rmrl-test-relay") == set()
     await files.close()
 
 
 async def test_a_copy_that_cannot_be_made_is_an_error_and_leaves_nothing(
     processes: list[RayProcess],
 ) -> None:
+    before = shared_memory()
     files = await relay.node_files(
         processes[1], processes[:1], timeout_s=60.0
     )  # from the other node to this one
@@ -85,7 +92,7 @@ async def test_a_copy_that_cannot_be_made_is_an_error_and_leaves_nothing(
     Path(path).write_bytes(b"half")
     Path(path).with_name(f".{Path(path).name}.77.partial").write_bytes(b"a writer that was killed")
     await files.remove("rmrl-test-relay")
-    assert not left_behind()
+    assert left_in_shared_memory(before, of="rmrl-test-relay") == set()
     await files.close()
 
 
