@@ -9,6 +9,8 @@ import pytest
 
 from rmrl.cluster.patience import with_progress
 
+pytestmark = pytest.mark.virtual_time
+
 
 async def waited(seconds: float, counts: Sequence[int]) -> str:
     """Await a call of `seconds` with a deadline of 3 s, which is at `counts` each time it is looked
@@ -29,27 +31,23 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-@pytest.mark.virtual_time
 async def test_a_call_that_advances_may_take_many_times_its_deadline() -> None:
     assert await waited(200, range(1, 100)) == "done"
     assert now() == 200
 
 
-@pytest.mark.virtual_time
 async def test_a_call_without_progress_ends_at_its_deadline() -> None:
     with pytest.raises(TimeoutError):
         await waited(300, [])
     assert now() == 3
 
 
-@pytest.mark.virtual_time
 async def test_a_call_that_stops_in_the_middle_ends_as_well() -> None:
     with pytest.raises(TimeoutError):
         await waited(300, [1, 2, 2])
     assert now() == 9
 
 
-@pytest.mark.virtual_time
 async def test_errors_of_the_call_come_through() -> None:
     async def fails() -> None:
         raise ValueError("inside")
