@@ -27,7 +27,7 @@ import itertools
 import math
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -57,6 +57,8 @@ from rmrl.types import Generation, Sampling
 
 _SLICE_S = 0.05
 """Shortest wait for a sample: one that is there already is found in it."""
+_LOOK_S = 1.0
+"""Longest wait before the clock is looked at again."""
 
 
 class SGLangRollout(TaggedSleep):
@@ -67,9 +69,12 @@ class SGLangRollout(TaggedSleep):
     sleeps_on: ClassVar[tuple[str, ...]] = ("cuda",)
     ignores_overrides: ClassVar[bool] = True
 
-    def __init__(self, settings: RolloutEngineSettings) -> None:
+    def __init__(
+        self, settings: RolloutEngineSettings, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         super().__init__()
         self.settings = settings
+        self._clock = clock
         self.version = 0
         self._http: httpx.AsyncClient | None = None
         self._server = Server(
@@ -131,7 +136,7 @@ class SGLangRollout(TaggedSleep):
         refuse_overlong(prompts, self.settings.max_model_len)
         call = next(self._calls)
         timeout_s = self.settings.timeout_s
-        begun = time.monotonic()
+        begun = self._clock()
         samples: list[Sample] = []
         tasks: list[asyncio.Task[Generation]] = []
         finished: asyncio.Queue[asyncio.Task[Generation]] = asyncio.Queue()
@@ -146,13 +151,13 @@ class SGLangRollout(TaggedSleep):
             for _ in tasks:
                 done: asyncio.Task[Generation] | None = None
                 while done is None:
-                    last = max(begun, self._last_finish)
+                    seconds_left = max(begun, self._last_finish) + timeout_s - self._clock()
                     # What is there already is taken, however late.
-                    seconds_left = max(_SLICE_S, last + timeout_s - time.monotonic())
+                    wait_s = min(_LOOK_S, max(_SLICE_S, seconds_left))
                     try:
-                        done = await asyncio.wait_for(finished.get(), seconds_left)
+                        done = await asyncio.wait_for(finished.get(), wait_s)
                     except TimeoutError as error:
-                        if self._last_finish <= last:
+                        if self._clock() >= max(begun, self._last_finish) + timeout_s:
                             raise overdue(timeout_s) from error
                 yield done.result()
         finally:
@@ -258,7 +263,7 @@ class SGLangRollout(TaggedSleep):
                 room = self.settings.max_model_len - len(prompt)
                 body = generate_body(sample, prompt, sampling, room=room)
                 answer = await self._post("/generate", body, timeout_s=math.inf)
-                self._last_finish = time.monotonic()
+                self._last_finish = self._clock()
                 return generation(sample, answer, version)
             finally:
                 self._under_way.discard(sample.rid)

@@ -63,7 +63,7 @@ class Server:
         deadline = time.monotonic() + timeout_s
         problem = "it has not answered yet"
         with httpx.Client(base_url=self.base_url, trust_env=False) as http:
-            while time.monotonic() < deadline and not self._stopped:
+            while not self._stopped:
                 if self.ended():
                     assert self.child is not None
                     raise EngineLoadError(
@@ -76,6 +76,8 @@ class Server:
                     problem = f"it answered {answer.status_code}"
                 except httpx.TransportError as error:
                     problem = f"{type(error).__name__}: {error}"
+                if time.monotonic() >= deadline:
+                    break
                 time.sleep(_PROBE_INTERVAL_S)
         raise EngineLoadError(
             f"the SGLang server at {self.base_url} was not healthy within {timeout_s:g} s:"

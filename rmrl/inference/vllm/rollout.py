@@ -107,9 +107,12 @@ class VLLMRollout(TaggedSleep):
             arguments["weight_transfer_config"] = {"backend": weight_transport}
         return arguments
 
-    def __init__(self, settings: RolloutEngineSettings) -> None:
+    def __init__(
+        self, settings: RolloutEngineSettings, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         super().__init__()
         self.settings = settings
+        self._clock = clock
         self.version = 0
         self._engine: Any = None
         self._texts: SampleTexts
@@ -119,7 +122,7 @@ class VLLMRollout(TaggedSleep):
         self._pump: asyncio.Task[None] | None = None
         self._steps = 0
         self._last_output = 0.0
-        """When the engine finished something last, by time.monotonic()."""
+        """When the engine finished something last, by the clock."""
         self._logprobs_before_filters = True
 
     async def start(self) -> None:
@@ -276,7 +279,7 @@ class VLLMRollout(TaggedSleep):
         timeout_s = self.settings.timeout_s
         try:
             await self._run(submit)
-            begun = time.monotonic()
+            begun = self._clock()
             if self._pump is None or self._pump.done():
                 self._pump = asyncio.get_running_loop().create_task(self._pump_outputs())
             for _ in ids:
@@ -284,7 +287,7 @@ class VLLMRollout(TaggedSleep):
                 while arrival is None:
                     last = max(begun, self._last_output)
                     # What is there already is taken, however late.
-                    seconds_left = max(_SLICE_S, last + timeout_s - time.monotonic())
+                    seconds_left = max(_SLICE_S, last + timeout_s - self._clock())
                     try:
                         arrival = await asyncio.wait_for(arrivals.get(), seconds_left)
                     except TimeoutError as error:
@@ -365,9 +368,9 @@ class VLLMRollout(TaggedSleep):
 
     def _advance(self) -> list[Any]:
         """Step until an output is finished or the slice is over; return the finished outputs."""
-        end = time.monotonic() + _SLICE_S
+        end = self._clock() + _SLICE_S
         finished: list[Any] = []
-        while not finished and self._engine.has_unfinished_requests() and time.monotonic() < end:
+        while not finished and self._engine.has_unfinished_requests() and self._clock() < end:
             finished = [output for output in self._engine.step() if output.finished]
             self._steps += 1
         for output in finished:
@@ -402,7 +405,7 @@ class VLLMRollout(TaggedSleep):
                 self._fail_all(error)
                 return
             if outputs:
-                self._last_output = time.monotonic()
+                self._last_output = self._clock()
             for output in outputs:
                 pending = self._pending.pop(output.request_id, None)
                 if pending is not None:

@@ -18,6 +18,8 @@ from tests.rewards.remote.server import Reply, Seen, Server, serving
 
 RECORDING = Path(__file__).with_name("sglang_recording.json")
 VOCABULARY, END = 256, 2
+SAMPLE_S = 600.0
+"""Longest time of a sample: no test waits for it."""
 FIELDS = {"rid", "input_ids", "sampling_params", "return_logprob", "logprob_start_len"}
 
 
@@ -45,12 +47,12 @@ class Protocol:
     """What a server of SGLang with a random model would do, and complaints (status 400) about what
     it would not understand.
 
-    A sample's tokens follow from weights, prompt and seed. It takes `sample_s`; while paused it
-    waits.
+    A sample's tokens follow from weights, prompt and seed. It waits while the server is paused, and
+    while `may_answer` is not set.
     """
 
     def __init__(
-        self, *, backup: bool = True, sample_s: float = 0.0, memory_saver: bool = True
+        self, *, backup: bool = True, may_answer: bool = True, memory_saver: bool = True
     ) -> None:
         self.info = {
             "enable_memory_saver": memory_saver,
@@ -62,7 +64,9 @@ class Protocol:
         """Name the weights; None: released without a copy."""
         self.released: set[str] = set()
         self.aborted: list[str] = []
-        self.sample_s = sample_s
+        self.may_answer = threading.Event()
+        if may_answer:
+            self.may_answer.set()
         self._running = threading.Event()
         self._running.set()
 
@@ -144,8 +148,8 @@ class Protocol:
                 },
                 400,
             )
-        self._running.wait(self.sample_s)
-        self._running.wait(10.0)
+        self.may_answer.wait(SAMPLE_S)
+        self._running.wait(SAMPLE_S)
         params = body["sampling_params"]
         seed = (
             0 if params["temperature"] == 0 else params.get("sampling_seed", random.getrandbits(32))
@@ -164,7 +168,4 @@ class Protocol:
             "id": body["rid"], "finish_reason": finish, "prompt_tokens": len(body["input_ids"]), "completion_tokens": len(tokens),
             "input_token_logprobs": [], "output_token_logprobs": [[-draw.random(), token, None] for token in tokens],
         }  # fmt: skip
-        return Reply(
-            {"text": " ".join(map(str, tokens)), "output_ids": tokens, "meta_info": meta},
-            delay_s=self.sample_s,
-        )
+        return Reply({"text": " ".join(map(str, tokens)), "output_ids": tokens, "meta_info": meta})

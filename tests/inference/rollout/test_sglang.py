@@ -21,6 +21,7 @@ from rmrl.inference.sglang.rollout_wire import launch_command
 from rmrl.inference.weights.file import write_weights
 from rmrl.types import Generation, Sampling
 from tests.inference.rollout.sglang_server import Protocol, recorded
+from tests.patience import PATIENCE_S, expires
 from tests.rewards.remote.server import Reply, Seen, Server, arrival, serving
 
 SAMPLED = Sampling(max_tokens=8, temperature=0.7, top_p=0.9, top_k=20, n=2, seed=100, stop=("###",))
@@ -31,7 +32,7 @@ def settings(device: Any = "cuda", **changed: Any) -> RolloutEngineSettings:
     config = RolloutConfig(
         name="sglang",
         max_num_seqs=4,
-        timeout_s=changed.pop("timeout_s", 20.0),
+        timeout_s=changed.pop("timeout_s", PATIENCE_S),
         **changed.pop("config", {}),
     )
     decided = {
@@ -47,9 +48,9 @@ def settings(device: Any = "cuda", **changed: Any) -> RolloutEngineSettings:
 
 @contextlib.asynccontextmanager
 async def attached(server: Server, **changed: Any) -> AsyncIterator[SGLangRollout]:
-    engine = SGLangRollout(
-        settings(kwargs={"base_url": server.url + "/"} | changed.pop("kwargs", {}), **changed)
-    )
+    clock = changed.pop("clock", time.monotonic)
+    kwargs = {"base_url": server.url + "/"} | changed.pop("kwargs", {})
+    engine = SGLangRollout(settings(kwargs=kwargs, **changed), clock=clock)
     await engine.start()
     try:
         yield engine
@@ -118,10 +119,14 @@ async def test_what_the_server_says_instead_of_a_sample() -> None:
 
 
 async def test_no_more_requests_at_once_than_max_num_seqs() -> None:
-    protocol = Protocol(sample_s=0.05)
+    protocol = Protocol(may_answer=False)
     with serving(protocol.answer) as server:
         async with attached(server) as engine:
-            found = await sampled(engine, [[5], [6], [7]], Sampling(max_tokens=3, n=4, seed=1))
+            sampling = Sampling(max_tokens=3, n=4, seed=1)
+            task = asyncio.create_task(sampled(engine, [[5], [6], [7]], sampling))
+            await arrival(server, 3 + 4)
+            protocol.may_answer.set()
+            found = await task
     assert [(g.prompt_index, g.sample_index) for g in found] == [
         (p, s) for p in range(3) for s in range(4)
     ]
@@ -158,7 +163,7 @@ async def test_refused_weights_leave_the_version_alone(tmp_path: Path) -> None:
 
 
 async def test_weights_loaded_in_flight(tmp_path: Path) -> None:
-    protocol = Protocol(sample_s=0.3)
+    protocol = Protocol(may_answer=False)
     with serving(protocol.answer) as server:
         async with attached(server) as engine:
             task = asyncio.create_task(sampled(engine, [[5], [6]], SHORT))
@@ -166,6 +171,8 @@ async def test_weights_loaded_in_flight(tmp_path: Path) -> None:
             with pytest.raises(InfrastructureError, match="with 2 samples under way"):
                 await engine.sleep()
             await engine.load_weights(str(weights(tmp_path / "published", 1.0)), version=1)
+            assert not task.done()
+            protocol.may_answer.set()
             assert {g.policy_version for g in await task} == {0}  # what they began with
             assert {g.policy_version for g in await sampled(engine, [[5]], SHORT)} == {1}
     assert paths(server)[2:5] == [
@@ -230,7 +237,7 @@ async def test_a_server_without_memory_saver_keeps_its_memory() -> None:
 
 
 async def test_what_is_left_behind_is_aborted() -> None:
-    protocol = Protocol(sample_s=0.5)
+    protocol = Protocol(may_answer=False)
     with serving(protocol.answer) as server:
         async with attached(server) as engine:
             task = asyncio.create_task(
@@ -243,42 +250,64 @@ async def test_what_is_left_behind_is_aborted() -> None:
             await asyncio.gather(task, return_exceptions=True)
             begun = {seen.body["rid"] for seen in server.seen if seen.path == "/generate"}
             assert (set(protocol.aborted), len(begun)) == (begun, 4)
-            protocol.sample_s = 0.0
+            protocol.may_answer.set()
             assert len(await sampled(engine, [[5]], SHORT)) == 1
 
 
-async def test_the_deadline_counts_from_the_last_finished_sample() -> None:
-    """8 samples on a server that takes 0.15 s for each, one after another: 1.2 s in all, of which no
-    0.8 s pass without a sample."""
-    protocol = Protocol()
+class Clock:
+    """Moved by hand; `looks`: how often it was read."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.looks = 0
+
+    def __call__(self) -> float:
+        self.looks += 1
+        return self.now
+
+    def move(self, seconds: float) -> None:
+        """Let the time pass, and wait until it was noticed."""
+        self.now += seconds
+        looks = self.looks + 3
+        end = time.monotonic() + PATIENCE_S
+        while self.looks < looks and time.monotonic() < end:
+            time.sleep(0.001)
+
+
+async def test_the_deadline_counts_from_the_last_finished_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """8 samples on a server that takes 15 s for each, one after another: 120 s in all, of which no
+    80 s pass without a sample."""
+    monkeypatch.setattr("rmrl.inference.sglang.rollout._LOOK_S", 0.01)
+    protocol, clock = Protocol(), Clock()
     one_by_one = threading.Lock()
 
     def slow(seen: Seen) -> Reply:
         if seen.path != "/generate":
             return protocol.answer(seen)
         with one_by_one:
-            time.sleep(0.15)
+            clock.move(15.0)
             return protocol.answer(seen)
 
     with serving(slow) as server:
-        async with attached(server, timeout_s=0.8) as engine:
-            begun = time.monotonic()
-            found = await sampled(engine, [[5 + i] for i in range(8)], SHORT)
-    assert len(found) == 8
-    assert time.monotonic() - begun > 1.1
+        async with attached(server, clock=clock, timeout_s=80.0) as engine:
+            generations = await sampled(engine, [[5 + i] for i in range(8)], SHORT)
+    assert len(generations) == 8
+    assert clock.now == 120
 
 
 async def test_an_engine_that_finishes_nothing_is_a_stall() -> None:
-    protocol = Protocol(sample_s=0.5)
+    protocol = Protocol(may_answer=False)
     with serving(protocol.answer) as server:
-        async with attached(server, timeout_s=0.1) as engine:
+        async with attached(server, timeout_s=expires(0.1)) as engine:
             with pytest.raises(StallError, match=r"timeout_s=0\.1"):
                 await sampled(engine, [[5]], SHORT)
     assert len(protocol.aborted) == 1
 
 
 async def test_a_shutdown_ends_samples_under_way() -> None:
-    with serving(Protocol(sample_s=0.5).answer) as server:
+    with serving(Protocol(may_answer=False).answer) as server:
         async with attached(server) as engine:
             task = asyncio.create_task(sampled(engine, [[5]], SHORT))
             await arrival(server, 4)
@@ -297,12 +326,18 @@ async def test_prompts_that_do_not_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
-    [("starting", r"not healthy within 0\.5 s: it answered 503"), ("reward", "writes no text")],
+    ("name", "load_timeout_s", "message"),
+    [
+        ("starting", expires(0.5), r"not healthy within 0\.5 s: it answered 503"),
+        ("reward", PATIENCE_S, "writes no text"),
+    ],
 )
-async def test_servers_that_cannot_be_used(name: str, message: str) -> None:
+async def test_servers_that_cannot_be_used(
+    name: str, load_timeout_s: float, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmrl.inference.sglang.server._PROBE_TIMEOUT_S", PATIENCE_S)
     with recorded(name) as server, pytest.raises(EngineLoadError, match=message):
-        async with attached(server, kwargs={"load_timeout_s": 0.5}):
+        async with attached(server, kwargs={"load_timeout_s": load_timeout_s}):
             pass
 
 
@@ -316,7 +351,7 @@ async def test_without_sglang_the_way_out_is_said() -> None:
 def test_the_command_line() -> None:
     kwargs = {
         "attention_backend": "triton",
-        "load_timeout_s": 5,
+        "load_timeout_s": 50,
         "enable_deterministic_inference": True,
     }
     words = launch_command(

@@ -1,9 +1,9 @@
 """How long a call of the vLLM rollout engine may take: vLLM itself is played by a script, whose
-steps take the time that they are told."""
+steps move the clock on by the time that they are told."""
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +16,9 @@ from rmrl.inference.rollout_base import RolloutEngineSettings
 from rmrl.inference.scoring_base import GenerateRequest
 from rmrl.inference.vllm.rollout import VLLMRollout
 from rmrl.types import Sampling
+from tests.virtual_time import VirtualLoop
+
+pytestmark = pytest.mark.virtual_time
 
 REQUESTS = [GenerateRequest((1, 2), Sampling(max_tokens=1))] * 8
 
@@ -25,6 +28,7 @@ class Steps:
 
     def __init__(self, *, step_s: float, every: int) -> None:
         self.step_s, self.every = step_s, every
+        self.loop = virtual_loop()
         self.waiting: list[str] = []
         self.steps = 0
 
@@ -32,7 +36,7 @@ class Steps:
         return bool(self.waiting)
 
     def step(self) -> list[Any]:
-        time.sleep(self.step_s)
+        self.loop.now += self.step_s
         self.steps += 1
         if not self.every or self.steps % self.every:
             return []
@@ -43,8 +47,16 @@ class Steps:
         self.waiting = [i for i in self.waiting if i not in ids]
 
 
+def virtual_loop() -> VirtualLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    return loop
+
+
 class Scripted(VLLMRollout):
-    def __init__(self, steps: Steps, *, timeout_s: float) -> None:
+    """Its answers may be 8 s apart."""
+
+    def __init__(self, steps: Steps) -> None:
         settings = RolloutEngineSettings.of(
             RolloutConfig(),
             path="toy",
@@ -53,9 +65,9 @@ class Scripted(VLLMRollout):
             threads=1,
             max_model_len=64,
             trust_remote_code=False,
-            timeout_s=timeout_s,
+            timeout_s=8.0,
         )
-        super().__init__(settings)
+        super().__init__(settings, clock=steps.loop.time)
         self._engine = steps
         texts: Any = SimpleNamespace(fill=lambda output, params: None)
         self._texts = texts
@@ -65,33 +77,36 @@ class Scripted(VLLMRollout):
 
 
 async def test_answers_may_take_longer_than_the_deadline_in_all() -> None:
-    """8 answers, each after 4 steps of 0.05 s: 1.6 s, of which no 0.8 s pass without an answer."""
-    engine = Scripted(Steps(step_s=0.05, every=4), timeout_s=0.8)
+    """8 answers, each after 4 steps of 1.5 s."""
+    engine = Scripted(Steps(step_s=1.5, every=4))
     assert [texts[0].text for texts in await engine.answer(REQUESTS)] == ["7"] * 8
     assert engine.progress() == 32
+    assert virtual_loop().now == 48
 
 
 async def test_an_engine_that_finishes_nothing_is_a_stall() -> None:
-    engine = Scripted(Steps(step_s=0.01, every=0), timeout_s=0.3)
-    with pytest.raises(StallError, match=r"finished nothing for .*rollout\.timeout_s=0\.3 s"):
+    engine = Scripted(Steps(step_s=0.5, every=0))
+    with pytest.raises(StallError, match=r"finished nothing for .*rollout\.timeout_s=8 s"):
         await engine.answer(REQUESTS)
+    # A step more has begun, and is finished.
+    assert 8 <= virtual_loop().now <= 9
     assert engine._engine.waiting == []
     assert engine.progress() > 0
 
 
 async def test_the_deadline_counts_from_what_was_finished_last() -> None:
-    """Three answers, and then none: the engine ends 0.3 s after the third."""
-    steps = Steps(step_s=0.1, every=1)
-    engine = Scripted(steps, timeout_s=0.3)
+    """Three answers after 3, 6 and 9 s, and then none."""
+    steps = Steps(step_s=3.0, every=1)
+    engine = Scripted(steps)
     whole = steps.step
 
     def step() -> list[Any]:
         if steps.steps == 3:
             steps.every = 0
+            steps.step_s = 0.5
         return whole()
 
     steps.step = step  # type: ignore[method-assign]
-    started = time.monotonic()
     with pytest.raises(StallError):
         await engine.answer(REQUESTS)
-    assert time.monotonic() - started > 0.55
+    assert 17 <= virtual_loop().now <= 18

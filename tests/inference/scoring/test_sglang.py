@@ -5,7 +5,6 @@ import contextlib
 import json
 import math
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,10 @@ from rmrl.inference.scoring_base import (
 from rmrl.inference.sglang.scoring import SGLangEngine
 from rmrl.inference.sglang.scoring_wire import launch_command
 from rmrl.types import Sampling
+from tests.patience import PATIENCE_S, expires
 from tests.rewards.parts import checkpoint
 from tests.rewards.remote.server import Reply, Seen, Server, serving
+from tests.trainer.job import still_running, wait_for
 
 RECORDING = Path(__file__).with_name("sglang_recording.json")
 GREEDY = Sampling(max_tokens=8, temperature=0.0)
@@ -261,10 +262,11 @@ def test_a_server_of_another_kind_is_refused(name: str, runner: Any) -> None:
         pass
 
 
-def test_a_server_that_does_not_become_healthy() -> None:
+def test_a_server_that_does_not_become_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmrl.inference.sglang.server._PROBE_TIMEOUT_S", PATIENCE_S)
     with (
         pytest.raises(EngineLoadError, match=r"not healthy within 0\.5 s: it answered 503"),
-        attached("starting", "generate", kwargs={"load_timeout_s": 0.5}),
+        attached("starting", "generate", kwargs={"load_timeout_s": expires(0.5)}),
     ):
         pass
 
@@ -286,7 +288,7 @@ def test_the_command_line(tmp_path: Path) -> None:
         spec_of(
             "pooling",
             path=path,
-            kwargs={"attention_backend": "triton", "load_timeout_s": 5, "log_level": "error"},
+            kwargs={"attention_backend": "triton", "load_timeout_s": 50, "log_level": "error"},
         ),
         30001,
     )
@@ -315,8 +317,11 @@ def fake_sglang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_server_of_our_own_starts_and_ends_with_the_engine(fake_sglang: str) -> None:
     engine = SGLangEngine(spec_of("pooling", path=fake_sglang, device="cpu"))
+    before = psutil.Process().children(recursive=True)
     engine.start()
-    processes = psutil.Process().children(recursive=True)
+    processes = [
+        child for child in psutil.Process().children(recursive=True) if child not in before
+    ]
     assert [
         o.value for o in engine.classify([PoolingRequest((1, 2, 3)), PoolingRequest((4, 5))])
     ] == [-3.296875, 12.1875]
@@ -324,11 +329,7 @@ def test_a_server_of_our_own_starts_and_ends_with_the_engine(fake_sglang: str) -
     assert engine.ping() == "awake"
     engine.close()
     assert engine.ping() == "cold"
-    assert not [
-        p
-        for p in psutil.wait_procs(processes, timeout=5)[1]
-        if "launch_server" in " ".join(p.cmdline())
-    ]
+    assert still_running(processes) == []
 
 
 def test_a_server_that_dies_is_noticed(fake_sglang: str) -> None:
@@ -341,9 +342,7 @@ def test_a_server_that_dies_is_noticed(fake_sglang: str) -> None:
             if "sglang.launch_server" in p.cmdline()[2:3]
         ]
         server.kill()
-        deadline = time.monotonic() + 5
-        while not engine._server.ended() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_for(engine._server.ended, what="the end of the server")
         with pytest.raises(InfrastructureError, match="has ended"):
             engine.ping()
         with pytest.raises(InfrastructureError, match="failed on /classify"):
