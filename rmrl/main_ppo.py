@@ -16,6 +16,7 @@ from rmrl.config.schema import Config
 from rmrl.config.verl import own_arguments
 from rmrl.exit import ends_with_its_reader, exit_code
 from rmrl.logs import begin_run
+from rmrl.startup import quick_imports
 
 _log = logging.getLogger("rmrl.main_ppo")  # under python -m its __name__ is another
 
@@ -24,7 +25,8 @@ def run(config: Config) -> None:
     """Check everything cheap, then start processes and train."""
     begin_run(config.trainer.log_level)
     _log.info("checking the configuration, the data and the rewards")
-    from rmrl.trainer.check import check
+    with quick_imports():
+        from rmrl.trainer.check import check
 
     checked = check(config, shipped_functions=shipped("reward_functions"))
     if checked.finished_step is not None:
@@ -35,10 +37,9 @@ def run(config: Config) -> None:
         )
         return
 
-    from rmrl.trainer.build import (
-        build,
-    )  # here, not above: it imports Ray, which a mistyped command line need not wait for
-    from rmrl.trainer.loop import train
+    with quick_imports():  # here, not above: a mistyped command line need not wait for Ray
+        from rmrl.trainer.build import build
+        from rmrl.trainer.loop import train
 
     async def go() -> None:
         async with build(checked, config_text=to_yaml(config)) as training:

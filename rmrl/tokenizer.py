@@ -8,10 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
-
 from rmrl.config.schema import ModelConfig
 from rmrl.errors import ConfigError, first_line
+from rmrl.startup import quick_imports
 
 _NEED = (
     "need a folder with tokenizer.json (or tokenizer_config.json), or a hub id such as"
@@ -45,9 +44,12 @@ def load_tokenizer(path: str, *, trust_remote_code: bool, chat_template: str | N
         content = ", ".join(names[:8]) or "nothing"
         raise ConfigError(f"tokenizer: saw the folder '{path}' holding {content}; {_NEED}")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            str(folder) if folder.exists() else path, trust_remote_code=trust_remote_code
-        )
+        with quick_imports():  # loading imports the configuration of the model as well
+            from transformers import AutoTokenizer
+
+            tokenizer = AutoTokenizer.from_pretrained(
+                str(folder) if folder.exists() else path, trust_remote_code=trust_remote_code
+            )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ConfigError(
             f"tokenizer: saw '{path}', which could not be loaded ({type(error).__name__}:"

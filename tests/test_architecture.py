@@ -46,7 +46,17 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("config",),
     ("interfaces",),
     ("types",),
-    ("registry", "files", "clock", "heartbeat", "logs", "columns", "thinking", "ragged"),
+    (
+        "registry",
+        "files",
+        "clock",
+        "heartbeat",
+        "logs",
+        "columns",
+        "thinking",
+        "ragged",
+        "startup",
+    ),
     ("errors",),
 )
 

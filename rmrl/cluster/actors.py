@@ -19,6 +19,7 @@ import ray
 
 from rmrl.cluster.stacks import ProcessStacks, present_stacks
 from rmrl.registry import load_attribute
+from rmrl.startup import quick_imports
 
 CONTROL = "control"
 _GATHER_S = 0.01
@@ -36,7 +37,8 @@ class ProcessIdentity:
 
 
 def _build(factory: str, settings: Mapping[str, Any]) -> Any:
-    make: Any = load_attribute(factory)
+    with quick_imports():
+        make: Any = load_attribute(factory)
     return make(**settings)
 
 

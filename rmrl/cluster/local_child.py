@@ -21,6 +21,7 @@ from typing import Any
 
 from rmrl.errors import InfrastructureError, RmrlError
 from rmrl.registry import load_attribute
+from rmrl.startup import quick_imports
 
 REPORT_S = 1.0
 MAKE = ""
@@ -48,7 +49,8 @@ def serve(parent: Connection[Any, Any]) -> None:
         try:
             if method == MAKE:
                 factory, settings = args
-                make: Any = load_attribute(factory)
+                with quick_imports():
+                    make: Any = load_attribute(factory)
                 instance = make(**settings)
                 answer: tuple[int, bool, Any] = (number, True, os.getpid())
             else:

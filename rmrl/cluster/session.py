@@ -25,6 +25,7 @@ from rmrl.cluster.watch import (
     watching,
 )
 from rmrl.errors import ClusterLostError, InfrastructureError
+from rmrl.startup import quick_imports
 
 _log = logging.getLogger(__name__)
 
@@ -65,10 +66,11 @@ def ray_session(settings: Mapping[str, Any], *, processes: int) -> Iterator[None
         yield
         return
     before = psutil.Process().children()
-    if joins:
-        _join(options)
-    else:
-        _start(options, before)
+    with quick_imports():  # Ray imports what its dashboard needs
+        if joins:
+            _join(options)
+        else:
+            _start(options, before)
     daemons = Daemons.started_since(before)
     watch = _watch(daemons, joins=joins)
     try:

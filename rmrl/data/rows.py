@@ -201,7 +201,10 @@ def _read_parquet(path: Path, wanted_N: np.ndarray | None) -> Iterator[_Raw]:
                 positions = np.flatnonzero(wanted_N[first : first + len(batch)])
             rows: list[dict[str, Any]] | None = []
             if len(positions):
-                rows = _python_rows(batch.take(pa.array(positions)))
+                # pa.array would import pandas
+                places = [None, pa.py_buffer(positions)]
+                indices = pa.Int64Array.from_buffers(pa.int64(), len(positions), places)
+                rows = _python_rows(batch.take(indices))
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             raise _unreadable(path, "parquet", error) from error
         size = batch.nbytes // max(len(batch), 1)

@@ -13,7 +13,9 @@ from rmrl.rewards.combine.steps import rates_tokens, to_tokens
 from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms.chain import compared
-from rmrl.trainer.scored_rollouts import BEFORE_TRANSFORMS
+
+BEFORE_TRANSFORMS = ("score", "acc")
+"""Values of algorithm.filter_groups.metric computed from scores before their transforms."""
 
 
 def algorithm_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str]:

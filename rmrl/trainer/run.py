@@ -32,7 +32,6 @@ from rmrl.rewards.calibration.check import maps_of
 from rmrl.rewards.scoring.monitor import Monitor
 from rmrl.rewards.specs.table import observed_table
 from rmrl.telemetry.clock import StepClock
-from rmrl.telemetry.curve import draw_curves
 from rmrl.telemetry.sinks import Sinks
 from rmrl.trainer import checkpoint
 from rmrl.trainer.batches import (
@@ -236,6 +235,8 @@ class Run:
 
     async def finish(self) -> None:
         """Write the last checkpoint and the curves."""
+        from rmrl.telemetry.curve import draw_curves  # here: it imports matplotlib
+
         if self.loader is not None:
             await self.save()
             await self.saves.settle()

@@ -13,6 +13,7 @@ import torch
 
 from rmrl.algorithms.filters import informative_groups
 from rmrl.errors import ConfigError
+from rmrl.trainer.check_algorithm import BEFORE_TRANSFORMS
 from rmrl.trainer.step_rewards import rewards_with_steps
 from rmrl.types import (
     Metrics,
@@ -26,8 +27,6 @@ from rmrl.types import (
 )
 
 Round = tuple[Rollouts, RewardBatch]
-BEFORE_TRANSFORMS = ("score", "acc")
-"""Values of algorithm.filter_groups.metric computed from scores before their transforms."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ PHASES = {
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmrl.trainer.run.draw_curves", lambda *_: False)
+    monkeypatch.setattr("rmrl.telemetry.curve.draw_curves", lambda *_: False)
     monkeypatch.setattr(ClusterWatch, "start", lambda _: None)
 
 

@@ -23,7 +23,7 @@ PER_STEP = 16
 
 @pytest.fixture(autouse=True)
 def _no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmrl.trainer.run.draw_curves", lambda *_: False)
+    monkeypatch.setattr("rmrl.telemetry.curve.draw_curves", lambda *_: False)
 
 
 def breaks_after(calls: int, counter: Path) -> str:

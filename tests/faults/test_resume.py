@@ -54,7 +54,7 @@ TEARS: dict[str, Callable[[bytes], bytes | None]] = {
 @pytest.fixture(autouse=True)
 def _no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four fifths of a fake run's time is drawing curves.png, which nothing here looks at."""
-    monkeypatch.setattr("rmrl.trainer.run.draw_curves", lambda *_: False)
+    monkeypatch.setattr("rmrl.telemetry.curve.draw_curves", lambda *_: False)
 
 
 def go(folder: Path, steps: int, parts: FakeParts | None = None, **changed: Any) -> Path:

@@ -9,4 +9,4 @@ import pytest
 def _no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four fifths of a fake run's time is drawing curves.png; the jobs in processes of their own
     draw it and look at it."""
-    monkeypatch.setattr("rmrl.trainer.run.draw_curves", lambda *_: False)
+    monkeypatch.setattr("rmrl.telemetry.curve.draw_curves", lambda *_: False)

@@ -23,6 +23,7 @@ from rmrl.inference.rollout_base import (
 from rmrl.inference.vllm.sampling import decoded, generation_options
 from rmrl.inference.vllm.worker_extension import resident_bytes
 from rmrl.inference.weights.file import read_weights
+from rmrl.startup import quick_imports
 from rmrl.types import Generation, Sampling
 
 Result = TypeVar("Result")
@@ -109,7 +110,8 @@ class HFRollout:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
 
     def _load(self) -> None:
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        with quick_imports():
+            from transformers import AutoModelForCausalLM, AutoTokenizer
 
         settings = self.settings
         trust = self.settings.trust_remote_code

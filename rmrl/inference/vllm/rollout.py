@@ -41,6 +41,7 @@ from rmrl.inference.vllm import batch_invariance, compat
 from rmrl.inference.vllm.arguments import engine_arguments
 from rmrl.inference.vllm.sampling import sampling_params
 from rmrl.inference.vllm.texts import SampleTexts, text_output
+from rmrl.startup import quick_imports
 from rmrl.types import Generation, Sampling
 
 Result = TypeVar("Result")
@@ -307,8 +308,9 @@ class VLLMRollout(TaggedSleep):
         compat.refuse_version()
         batch_invariance.check_device()
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-        from vllm import EngineArgs
-        from vllm.v1.engine.llm_engine import LLMEngine
+        with quick_imports():
+            from vllm import EngineArgs
+            from vllm.v1.engine.llm_engine import LLMEngine
 
         settings = self.settings
         arguments: dict[str, Any] = {

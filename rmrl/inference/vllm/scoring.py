@@ -55,6 +55,7 @@ from rmrl.models.checkpoint_inspect import (
     tensor_headers,
     vocabulary_size,
 )
+from rmrl.startup import quick_imports
 from rmrl.types import Sampling
 
 Result = TypeVar("Result")
@@ -119,7 +120,8 @@ class VLLMEngine:
             # have.
             os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
         try:
-            from vllm import LLM, EngineArgs
+            with quick_imports():
+                from vllm import LLM, EngineArgs
 
             fields = EngineArgs.__dataclass_fields__
             self._llm = LLM(**compat.known_arguments(arguments, fields))
