@@ -63,7 +63,8 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("export")
     for family, tied in (("llama", True), ("qwen2", False), ("qwen3", False), ("qwen3_moe", False)):
         write_tokenizer(write_tiny(folder / family, family, tied=tied, vocab_size=513))
-    run_group(train, 2, folder, str(folder))
+    # Fresh processes, as a user has: all other groups are forked.
+    run_group(train, 2, folder, str(folder), fresh=True)
     return folder
 
 

@@ -80,7 +80,8 @@ async def _scenario(path: str, other: str) -> dict[str, Any]:
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("answers")
     paths = [str(write_llama(folder / f"m{seed}", seed=seed)) for seed in (0, 1)]
-    return run_in_engine_process(scenario, *paths, timeout_s=400)
+    # A fresh process, as a user has: all other engines are forked.
+    return run_in_engine_process(scenario, *paths, fresh=True)
 
 
 @pytest.mark.parametrize("way", ["policy", "policy beside", "policy awake again"])
