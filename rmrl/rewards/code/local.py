@@ -27,6 +27,7 @@ from rmrl.rewards.code.bubblewrap import Bubblewrap, environment, find_bubblewra
 from rmrl.rewards.code.judge import judged
 from rmrl.rewards.code.request import CodeRequest, Outcome, Program
 from rmrl.rewards.code.syscalls import syscall_filter
+from rmrl.rewards.rules.own_time import OwnTime, family_usage
 
 _log = logging.getLogger(__name__)
 
@@ -112,24 +113,27 @@ class _Family:
     streams: dict[int, bytearray] = field(default_factory=dict)
     """Descriptor -> what was read from it."""
 
-    def listen(self, deadline: float, stop: threading.Event) -> str:
-        """Read until all streams end; return why the program was broken off, else ""."""
+    def listen(self, allowed_s: float, stop: threading.Event) -> str:
+        """Read until all streams end; return why the program was broken off, else "".
+
+        `allowed_s`: seconds of the sandbox's own time (`own_time`).
+        """
         measured = time.monotonic()
+        own = OwnTime(measured, _MEASURE_EVERY_S)
         ended: float | None = None
         with selectors.DefaultSelector() as selector:
             for descriptor in self.streams:
                 selector.register(descriptor, selectors.EVENT_READ)
             while selector.get_map():
-                remaining_s = deadline - time.monotonic()
                 if stop.is_set():
                     return "cancelled"
-                if remaining_s <= 0:
-                    return "ran out of time"
                 if time.monotonic() > measured + _MEASURE_EVERY_S:
                     measured = time.monotonic()
+                    if own.look(measured, family_usage(self.process.pid)) >= allowed_s:
+                        return "ran out of time"
                     if memory_of_family(self.process.pid) > self.most_bytes:
                         return f"used more than {self.most_bytes // 2**20} MB of memory"
-                for key, _ in selector.select(min(remaining_s, _MEASURE_EVERY_S)):
+                for key, _ in selector.select(_MEASURE_EVERY_S):
                     part = _part(key.fd)
                     if not part:
                         selector.unregister(key.fd)
@@ -192,13 +196,13 @@ def _run(program: Program, sandbox: Bubblewrap, stop: threading.Event) -> Outcom
     refused = syscall_filter()
     if refused is not None:
         job["filter"] = refused.hex()
-    deadline = time.monotonic() + 2 * program.time_s + _GRACE_S
+    allowed_s = 2 * program.time_s + _GRACE_S
     with contextlib.ExitStack() as stack:
         try:
             job["uid"] = stack.enter_context(sandbox.user())
             data = json.dumps(job).encode()
             if program.job is not None:
-                started = _start_tests(data, sandbox, stack, deadline)
+                started = _start_tests(data, sandbox, stack, allowed_s)
             else:
                 started = _start_program(data, program.stdin, sandbox, stack)
         except OSError as error:
@@ -206,7 +210,7 @@ def _run(program: Program, sandbox: Bubblewrap, stop: threading.Event) -> Outcom
         streams = {started.output: bytearray(), started.errors: bytearray()}
         family = _Family(started.process, started.first, program.memory_mb * 2**20, streams)
         stack.callback(family.end)
-        reason = family.listen(deadline, stop)
+        reason = family.listen(allowed_s, stop)
         family.end()
         runs = False
         if started.ready is not None:
@@ -227,7 +231,7 @@ def _run(program: Program, sandbox: Bubblewrap, stop: threading.Event) -> Outcom
 
 
 def _start_tests(
-    data: bytes, sandbox: Bubblewrap, stack: contextlib.ExitStack, deadline: float
+    data: bytes, sandbox: Bubblewrap, stack: contextlib.ExitStack, allowed_s: float
 ) -> _Started:
     """Start the tester with its job. One socket is its input and its output: unlike a pipe a socket
     cannot be opened a second time through /proc."""
@@ -237,7 +241,7 @@ def _start_tests(
         command = sandbox.command("-c", inside.text(), "tests")
         process, first = _popen(command, child_end, child_end, stack=stack)
     errors = _errors(process, stack)
-    parent_end.settimeout(max(0.1, deadline - time.monotonic()))
+    parent_end.settimeout(allowed_s)
     with contextlib.suppress(OSError):
         # A sandbox that does not start is noticed by what it does not write.
         parent_end.sendall(data)

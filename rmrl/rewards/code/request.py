@@ -20,7 +20,8 @@ class CodeRequest:
     score: str = "all"
     """all: 1 where every test passes, else 0; share: share of the tests that pass."""
     time_s: float = 10.0
-    """CPU seconds of a process, and half of the seconds that a program may take by the clock."""
+    """CPU seconds of a process, and half of the seconds that a program may take by the clock,
+    without pauses of the machine."""
     memory_mb: int = 1024
     processes: int = 16
 

@@ -12,6 +12,7 @@ from rmrl.rewards.code import bubblewrap
 from rmrl.rewards.code.bubblewrap import Bubblewrap, find_bubblewrap
 from rmrl.rewards.code.local import local_sandbox, memory_of_family, run_locally
 from rmrl.rewards.code.request import Program
+from tests.patience import PATIENCE_S
 
 # --- what is judged, in the real sandbox
 
@@ -153,7 +154,7 @@ def test_two_processes_do_not_give_the_same_user_id(monkeypatch: pytest.MonkeyPa
         assert {uid, mine} == {262_142, 262_143}
         with pytest.raises(OSError, match="no user id"), made.user():
             pass
-    other.communicate("\n", timeout=10)
+    other.communicate("\n", timeout=PATIENCE_S)
 
 
 def test_memory_of_a_family_is_that_of_its_processes() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from rmrl.rewards.code.inside.candidate import MOST_DETAIL
 from rmrl.rewards.code.inside.values import Codec, containers
 
+LOOK_S = 0.1
 MOST_VALUES = 1_000_000
 """Values that are taken from an iterator of a test."""
 
@@ -90,7 +91,8 @@ class Link(Codec):
         """How the candidate ended, if it did."""
         self.unfit = ""
         """What a test did that cannot be carried, if one did."""
-        self.deadline = time.monotonic() + job["wall_s"]
+        self.left_s = float(job["wall_s"])
+        """Seconds for which the candidate is still waited for."""
         request_fd, self.requests = os.pipe()
         self.answers, answer_fd = os.pipe()
         command = [
@@ -186,12 +188,22 @@ class Link(Codec):
         self.gone = self.gone or reason
         return GoneError(self.gone)
 
+    def ready(self, readers: Any, writers: Any) -> bool:
+        """Wait until one of the descriptors can be used. False: the time is up. Of a pause of the
+        machine, in which this process does not run either, at most 2 * LOOK_S count."""
+        while self.left_s > 0:
+            begun = time.monotonic()
+            usable = select.select(readers, writers, [], min(self.left_s, LOOK_S))
+            self.left_s -= min(time.monotonic() - begun, 2 * LOOK_S)
+            if usable[0] or usable[1]:
+                return True
+        return False
+
     def write(self, data: bytes) -> None:
         """Send bytes; the candidate may not be reading."""
         os.set_blocking(self.requests, False)
         while data:
-            remaining_s = self.deadline - time.monotonic()
-            if remaining_s <= 0 or not select.select([], [self.requests], [], remaining_s)[1]:
+            if not self.ready([], [self.requests]):
                 raise self.lost("ran out of time")
             try:
                 data = data[os.write(self.requests, data) :]
@@ -208,8 +220,7 @@ class Link(Codec):
                 line = bytes(self.received[:end])
                 del self.received[: end + 1]
                 return line
-            remaining_s = self.deadline - time.monotonic()
-            if remaining_s <= 0 or not select.select([self.answers], [], [], remaining_s)[0]:
+            if not self.ready([self.answers], []):
                 raise self.lost("ran out of time")
             part = os.read(self.answers, 1 << 16)
             if not part:
@@ -219,7 +230,7 @@ class Link(Codec):
     def end(self) -> str:
         """Return how the process ended."""
         try:
-            code = self.process.wait(max(0.1, min(2.0, self.deadline - time.monotonic())))
+            code = self.process.wait(max(0.1, min(2.0, self.left_s)))
         except subprocess.TimeoutExpired:
             return "ended the tests"
         if code == -signal.SIGXCPU or code == -signal.SIGKILL:

@@ -19,6 +19,7 @@ import pytest
 from rmrl.rewards.code import orphans
 from rmrl.rewards.code.local import run_locally
 from rmrl.rewards.code.request import Program
+from tests.patience import PATIENCE_S
 from tests.rewards.code.sandboxes import asserts, failure, judge, sandbox, stdio
 
 TEST = asserts("assert f(1) == 2")
@@ -113,8 +114,8 @@ async def test_an_early_end_or_a_printed_verdict_is_no_success(code: str) -> Non
 )
 async def test_a_wrong_program_does_not_pass_by_attacking_the_tests(code: str) -> None:
     tests = asserts("import math\nassert abs(f(1) - 2) < 1e-9", "assert math.isclose(f(1), 2)")
-    for each in (TEST, tests):
-        output = await judge(code, each, time_s=2.0, score="share")
+    work = [judge(code, each, time_s=2.0, score="share") for each in (TEST, tests)]
+    for output in await asyncio.gather(*work):
         assert (output.value, output.failure) == (0.0, ""), failure(output)
 
 
@@ -135,10 +136,8 @@ async def test_a_program_cannot_pass_for_one_that_never_ran(place: str) -> None:
 
 async def test_a_fork_bomb_stays_in_the_sandbox() -> None:
     code = "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass"
-    begun = time.monotonic()
     output = await judge(code, TEST, time_s=1.0)
     assert output.value == 0.0
-    assert time.monotonic() - begun < 15
     assert sandboxes() == []
     count = "import os\nn = 0\nwhile n < 100:\n  try:\n    if not os.fork(): import time; time.sleep(9)\n"
     count += "  except OSError: break\n  n += 1\nprint(n < 16)"
@@ -158,20 +157,19 @@ async def test_memory_is_limited_for_a_process_and_for_all_together() -> None:
     assert "used more than 256 MB" in failure(output)
 
 
-@pytest.mark.parametrize("code", ["while True: pass", "import time; time.sleep(1000)"])
+@pytest.mark.parametrize("code", ["while True: pass", "import time; time.sleep(10**6)"])
 async def test_an_endless_program_is_ended(code: str) -> None:
-    for tests in (TEST, stdio(("", "1"))):
-        begun = time.monotonic()
-        output = await judge(code, tests, time_s=1.0)
+    work = [judge(code, tests, time_s=1.0) for tests in (TEST, stdio(("", "1")))]
+    for output in await asyncio.gather(*work):
         assert (output.value, output.failure) == (0.0, "")
         assert "ran out of time" in failure(output)
-        assert time.monotonic() - begun < 12
 
 
 async def test_endless_output_is_cut_off() -> None:
-    for stream in ("stdout", "stderr"):
-        code = f"import sys\nwhile True: sys.{stream}.write('x' * 65536)"
-        output = await judge(code, stdio(("", "1")), time_s=5.0)
+    code = "import sys\nwhile True: sys.{}.write('x' * 65536)"
+    streams = ("stdout", "stderr")
+    work = [judge(code.format(stream), stdio(("", "1")), time_s=5.0) for stream in streams]
+    for output in await asyncio.gather(*work):
         assert output.value == 0.0
         assert "wrote more than 4 MiB" in failure(output)
 
@@ -240,10 +238,9 @@ async def test_a_background_child_does_not_outlive_its_program() -> None:
         "  if os.fork() == 0: os.execvp('sleep', ['sleep', '98765'])\n  os._exit(0)\n"
         "print(1)"
     )
-    begun = time.monotonic()
     output = await judge(code, stdio(("", "1")))
+    # Where its streams were waited for, it would have run out of time.
     assert output.value == 1.0, failure(output)
-    assert time.monotonic() - begun < 8
     assert sandboxes() == []
     left = subprocess.run(["ps", "-eo", "uid,args"], capture_output=True, text=True, check=True)
     assert "sleep 98765" not in left.stdout
@@ -251,7 +248,7 @@ async def test_a_background_child_does_not_outlive_its_program() -> None:
 
 async def test_cancelling_ends_the_programs_at_once() -> None:
     work = [
-        asyncio.create_task(judge("import time; time.sleep(60)", TEST, time_s=60.0))
+        asyncio.create_task(judge("import time; time.sleep(10**6)", TEST, time_s=10**5))
         for _ in range(4)
     ]
     while len(sandboxes()) < 2:
@@ -259,8 +256,8 @@ async def test_cancelling_ends_the_programs_at_once() -> None:
     for task in work:
         task.cancel()
     await asyncio.gather(*work, return_exceptions=True)
-    deadline = time.monotonic() + 5
-    while sandboxes() and time.monotonic() < deadline:
+    end = time.monotonic() + PATIENCE_S
+    while sandboxes() and time.monotonic() < end:
         await asyncio.sleep(0.02)
     assert sandboxes() == []
 
@@ -378,7 +375,7 @@ async def test_a_program_leaves_no_entry_in_the_table_of_processes(
     monkeypatch.setattr(orphans, "_STATUS", tmp_path / "none")
     assert orphans.adopt()
     try:
-        for source in ("print(1)", "import time; time.sleep(60)"):
+        for source in ("print(1)", "import time; time.sleep(10**6)"):
             await run_locally(Program(source=source, time_s=0.1), made, workers=2)
             assert sandboxes() == []
     finally:
