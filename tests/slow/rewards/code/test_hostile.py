@@ -19,7 +19,7 @@ import pytest
 from rmrl.rewards.code import orphans
 from rmrl.rewards.code.local import run_locally
 from rmrl.rewards.code.request import Program
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, expires
 from tests.rewards.code.sandboxes import asserts, failure, judge, sandbox, stdio
 
 TEST = asserts("assert f(1) == 2")
@@ -268,7 +268,7 @@ async def test_no_more_programs_at_once_than_workers() -> None:
 
     def watch() -> None:
         nonlocal most
-        while not done.wait(0.01):
+        while not done.wait(expires(0.01)):
             most = max(most, len(sandboxes(with_ended=False)))
 
     watcher = threading.Thread(target=watch)
