@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
+from rmrl.rewards.code import local
 from rmrl.rewards.code.request import Program
 from rmrl.rewards.remote.sandbox_fusion import SandboxFusionWire
 from rmrl.rewards.remote.spec import HTTPSpec
-from tests.rewards.code.sandboxes import asserts, failure, judge, request, run, stdio
+from tests.rewards.code.sandboxes import asserts, failure, judge, request, run, sandbox, stdio
 from tests.rewards.remote.server import Reply, Seen, serving
 
 CYCLIC = '''import math
@@ -275,3 +277,25 @@ async def test_descriptors_above_1023_are_no_obstacle() -> None:
             stack.callback(os.close, os.open("/dev/null", os.O_RDONLY))
         output = await judge("def f(x): return 2", asserts("assert f(1) == 2"))
     assert output.value == 1.0, output.detail
+
+
+class Jumps:
+    """The module `time`, whose clock jumps by a quarter of an hour: the machine paused."""
+
+    def __init__(self) -> None:
+        self.readings = 0
+
+    def monotonic(self) -> float:
+        self.readings += 1
+        return time.monotonic() + 900.0 * (self.readings > 4)
+
+
+async def test_a_pause_of_the_machine_does_not_end_a_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sandbox()
+    clock = Jumps()
+    monkeypatch.setattr(local, "time", clock)
+    output = await judge("import time\ntime.sleep(1)\nprint(1)", stdio(("", "1")))
+    assert output.value == 1.0, failure(output)
+    assert clock.readings > 8
