@@ -14,6 +14,7 @@ from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.scoring.preflight import package_problem, reward_preflight
 from rmrl.scoring.resolve import resolve
 from rmrl.types import Prompt
+from tests.patience import expires
 
 SIGNATURE = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
 
@@ -61,7 +62,7 @@ def test_a_rule_that_returns_text_is_found(tmp_path: Path) -> None:
 
 
 def test_a_rule_that_hangs_is_found_at_its_deadline(tmp_path: Path) -> None:
-    hangs = rule(tmp_path, "import time\ntime.sleep(60)", timeout_s=0.3)
+    hangs = rule(tmp_path, "import time\ntime.sleep(600)", timeout_s=expires(0.3))
     (problem,) = reward_preflight(hangs, rows("1"), device="cpu")
     assert "(timeout)" in problem
 

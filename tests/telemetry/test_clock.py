@@ -8,6 +8,7 @@ import contextlib
 import pytest
 
 from rmrl.telemetry.clock import Durations, StepClock
+from tests.patience import PATIENCE_S
 
 
 class Watch:
@@ -86,7 +87,7 @@ def test_overlapping_tasks_count_wall_clock_once(watch: Watch) -> None:
             watch.at += 3
             go_on.set()
 
-    asyncio.run(asyncio.wait_for(run(), 5))
+    asyncio.run(asyncio.wait_for(run(), PATIENCE_S))
     assert clock.metrics()["time/score_s"] == 5  # not 2 + 3 + 3
 
 

@@ -117,8 +117,8 @@ def test_a_drop_in_with_its_own_defaults_which_a_spec_overrides_one_by_one(place
 
 
 def test_a_drop_in_rule(place: Place):
-    spec = place.one("fine", rule_timeout_s=3.0)
-    assert (spec.kind, spec.timeout_s, spec.model_index, spec.engine) == ("rule", 3.0, -1, None)
+    spec = place.one("fine", rule_timeout_s=45.0)
+    assert (spec.kind, spec.timeout_s, spec.model_index, spec.engine) == ("rule", 45.0, -1, None)
     assert spec.function is not None
     assert spec.function.code == RULE
 

@@ -21,6 +21,7 @@ import httpx
 import psutil
 
 from tests.offline.test_rewards import added
+from tests.patience import PATIENCE_S
 from tests.trainer.job import descendants, still_running
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -47,7 +48,7 @@ class Server:
             port = re.search(r"listening on (http://\S+)", self.printed())
             if port:
                 self.address = port[1]
-                answer = httpx.get(self.address + path, timeout=10)
+                answer = httpx.get(self.address + path, timeout=PATIENCE_S)
                 if answer.status_code == code:
                     return answer
             time.sleep(0.2)
