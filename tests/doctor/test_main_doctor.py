@@ -13,6 +13,7 @@ from rmrl.doctor.finding import Finding
 from rmrl.errors import RmrlError
 from rmrl.main_doctor import main
 from rmrl.registry import Registry
+from tests.patience import expires
 
 
 def bad() -> list[Finding]:
@@ -81,7 +82,7 @@ def test_a_check_in_a_process_of_its_own_answers_fails_or_is_ended() -> None:
         child.run(f"{here}:fails", deadline_s=60, environment={})
     start = time.monotonic()
     with pytest.raises(RmrlError, match="no answer within 3 s"):
-        child.run(f"{here}:hangs", deadline_s=3, environment={})
+        child.run(f"{here}:hangs", deadline_s=expires(3), environment={})
     assert time.monotonic() - start < 60
 
 

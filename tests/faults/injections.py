@@ -27,6 +27,7 @@ from rmrl.rewards.kinds.rubric import RubricReward
 from rmrl.rewards.rules.dropin import load_dropin
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Sampling
+from tests.patience import PATIENCE_S, expires
 from tests.rewards.parts import ENGINE, rule
 from tests.rewards.remote.server import Reply, Seen
 
@@ -54,7 +55,7 @@ class Injection:
     """Of a rule."""
     reply: Reply | None = None
     """What a server answers."""
-    timeout_s: float = 10.0
+    timeout_s: float = PATIENCE_S
     reported: Any = None
     """What the tester of a service that runs code reports for the row: [passed, detail] of its
     test."""
@@ -108,15 +109,15 @@ def _injections() -> dict[tuple[str, str], Injection]:
             body="return __import__('os')._exit(9) if solution_str == 'bad' else len(solution_str)"
         ),
         ("timeout", "rule"): Injection(
-            body="import time; time.sleep(30 * (solution_str == 'bad')); return len(solution_str)",
-            timeout_s=0.5,
+            body="import time; time.sleep(600 * (solution_str == 'bad')); return len(solution_str)",
+            timeout_s=expires(0.5),
         ),
         ("provider_error", "remote"): Injection(reply=Reply({"detail": "broken"}, status=500)),
-        ("timeout", "remote"): Injection(reply=Reply(1.0, delay_s=1.5), timeout_s=0.75),
+        ("timeout", "remote"): Injection(reply=Reply(1.0, delay_s=600.0)),
         ("provider_error", "code"): Injection(
             reply=Reply({"status": "SandboxError", "message": "no container"})
         ),
-        ("timeout", "code"): Injection(reply=Reply({}, delay_s=1.5), timeout_s=0.75),
+        ("timeout", "code"): Injection(reply=Reply({}, delay_s=600.0)),
         ("user_error", "code"): Injection(reported=["unfit", "the test is no Python"]),
         ("worker_lost", "code"): Injection(reported=["lost", "no process left"]),
     }

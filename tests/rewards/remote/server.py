@@ -42,8 +42,8 @@ class Seen:
 
 
 class Server(ThreadingHTTPServer):
-    """`seen`: the requests so far; `sockets`: accepted connections; `most`: highest number of
-    requests under way at once."""
+    """`seen`: the requests so far; `answered`: how many of them have their answer; `sockets`: accepted
+    connections; `most`: highest number of requests under way at once."""
 
     daemon_threads = True
     request_queue_size = 256
@@ -53,7 +53,7 @@ class Server(ThreadingHTTPServer):
         self.answer = answer
         self.lock = threading.Lock()
         self.seen: list[Seen] = []
-        self.sockets = self.under_way = self.most = 0
+        self.sockets = self.under_way = self.most = self.answered = 0
 
     @property
     def url(self) -> str:
@@ -97,6 +97,8 @@ class _Handler(BaseHTTPRequestHandler):
             with server.lock:
                 server.under_way -= 1
         self._send(reply)
+        with server.lock:
+            server.answered += 1
 
     do_GET = do_POST
 
