@@ -21,6 +21,7 @@ import logging
 import hypothesis
 import pytest
 
+from tests import skips
 from tests.shell import begin_session
 
 begin_session()
@@ -42,6 +43,11 @@ hypothesis.settings.load_profile("repeatable")
 
 # As in a command, so that `caplog` holds what a user would read.
 logging.getLogger("rmrl").setLevel(logging.INFO)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Count what is skipped."""
+    skips.register(config, os.environ)
 
 
 def pytest_asyncio_loop_factories(

@@ -100,13 +100,13 @@ def test_the_same_mutants_die_or_live_under_other_tests_and_in_other_sources(
     after = statuses(project / "other.json")
     assert after["value * 2 BinOp:operator:0"] == "survived"
     assert "value > 9 Compare:opposite:0" not in after
-    said = other.stdout.splitlines()
-    assert "    value > 9  ->  value <= 9" in said
-    place = said.index("    value > 9  ->  value <= 9") - 1
-    assert said[place] == "moved: rmrl/sums/clip.py:5:7-16:Compare:opposite:0 (killed then)"
-    lost = said.index("    value * 2  ->  value / 2")
-    assert said[lost - 1].startswith("survived now: rmrl/sums/clip.py:11:")
-    assert said[lost + 1] == "    killed then by tests/test_clip.py::test_doubled"
+    printed = other.stdout.splitlines()
+    assert "    value > 9  ->  value <= 9" in printed
+    place = printed.index("    value > 9  ->  value <= 9") - 1
+    assert printed[place] == "moved: rmrl/sums/clip.py:5:7-16:Compare:opposite:0 (killed then)"
+    lost = printed.index("    value * 2  ->  value / 2")
+    assert printed[lost - 1].startswith("survived now: rmrl/sums/clip.py:11:")
+    assert printed[lost + 1] == "    killed then by tests/test_clip.py::test_doubled"
 
 
 def test_a_second_run_goes_on_from_the_record_and_fails_where_too_few_die(project: Path) -> None:

@@ -97,11 +97,11 @@ def test_a_child_in_its_own_session_and_an_orphan_stop_and_go_on_too(tmp_path: P
     command = stalled(*OFTEN, sys.executable, "-c", TREE, tmp_path / "orphan")
     run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert run.returncode == 7, run.stderr
-    said = run.stderr.splitlines()[-1]
-    assert said.startswith("stall: stopped ")
-    assert "at most 3 processes" in said
-    assert said.endswith("; seed 3")
-    assert int(said.split()[2]) >= 2
+    summary = run.stderr.splitlines()[-1]
+    assert summary.startswith("stall: stopped ")
+    assert "at most 3 processes" in summary
+    assert summary.endswith("; seed 3")
+    assert int(summary.split()[2]) >= 2
 
 
 def test_all_is_stopped_in_a_stall_and_a_signal_ends_it(
