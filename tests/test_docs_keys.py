@@ -14,7 +14,6 @@ from rmrl.config.load import compose_config, unknown_key
 from rmrl.config.schema import Config, ScoreConfig
 from rmrl.config.verl import TABLE, fate_of
 from tests import docs_pages
-from tests.trainer.fake_run import fake_run, records, train_and_close
 
 ROOT = docs_pages.ROOT
 PAGES = [
@@ -186,6 +185,8 @@ def code_spans(page: Path) -> str:
 def test_the_estimator_loss_and_tracker_shown_train(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    from tests.trainer.fake_run import fake_run, records, train_and_close  # imports torch
+
     monkeypatch.syspath_prepend(str(docs_pages.lay_out(tmp_path / "docs")))
     run = fake_run(
         tmp_path,

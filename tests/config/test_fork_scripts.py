@@ -23,7 +23,6 @@ from rmrl.config.legacy import needs_rule_of_source, start_from_rules, translate
 from rmrl.config.load import compose_config
 from rmrl.config.schema import Config
 from rmrl.errors import ConfigError
-from rmrl.trainer.check_strategy import strategy_problems
 
 FILE = Path(__file__).resolve().parents[3] / "shared" / "data" / "scripts" / "overrides.json"
 PREFIX = "fork/runs/"
@@ -102,6 +101,8 @@ def seen(config: Config) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
 def test_a_script_means_what_it_meant(name: str):
+    from rmrl.trainer.check_strategy import strategy_problems  # imports torch
+
     words = overrides(name)
     config = compose_config(words)
     if name == WITHOUT_A_MODEL:

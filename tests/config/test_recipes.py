@@ -9,7 +9,6 @@ from rmrl.config.check import config_problems
 from rmrl.config.load import compose_config, normalise, shipped
 from rmrl.config.schema import Config, ScoreConfig
 from rmrl.errors import ConfigError
-from rmrl.trainer.check_strategy import strategy_problems
 
 RECIPES = sorted(file.stem for file in (shipped("configs") / "recipe").glob("*.yaml"))
 GIVEN = [
@@ -25,6 +24,8 @@ def composed(*overrides: str) -> Config:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_composes_and_has_no_problem(name: str):
+    from rmrl.trainer.check_strategy import strategy_problems  # imports torch
+
     config = composed(f"+recipe={name}")
     assert config_problems(config) == []
     assert list(strategy_problems(config, device="cuda")) == []

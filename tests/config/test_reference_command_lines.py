@@ -12,7 +12,6 @@ from rmrl.config.legacy import translate
 from rmrl.config.load import compose_config
 from rmrl.config.schema import Config
 from rmrl.data.write import write_rows
-from rmrl.trainer.check_strategy import strategy_problems
 from rmrl.trainer.rules_by_source import choose_rules
 from tests.config.reference_lines import PPO_GSM8K, SEVERAL_NODES, TWO_JUDGES, changed, typed
 
@@ -39,6 +38,8 @@ def gsm8k(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def checked(words: list[str]) -> Config:
     """The configuration, its older names translated and its rules chosen, which has no problem."""
+    from rmrl.trainer.check_strategy import strategy_problems  # imports torch
+
     config = compose_config(words)
     translate(config)
     choose_rules(config)

@@ -14,7 +14,6 @@ from rmrl.config.load import compose_config
 from rmrl.config.schema import Config
 from tests.config.reference_lines import changed, typed
 from tests.config.stock_lines import BASE, STOCK
-from tests.trainer.fake_run import FakeParts, fake_run, records, train_and_close
 
 
 def line(name: str, **paths: object) -> list[str]:
@@ -34,6 +33,8 @@ def composed(name: str) -> Config:
 
 @pytest.mark.parametrize("name", STOCK)
 def test_a_stock_line_trains_two_steps_of_fakes(name: str, tmp_path: Path):
+    from tests.trainer.fake_run import FakeParts, fake_run, records, train_and_close
+
     config = composed(name)
     config.actor_rollout_ref.actor.strategy = "fake"
     run = fake_run(

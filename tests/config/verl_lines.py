@@ -22,7 +22,6 @@ from rmrl.config.load import compose_config, normalise, parse
 from rmrl.config.schema import Config
 from rmrl.config.verl import apply, own_arguments
 from rmrl.errors import ConfigError
-from rmrl.trainer.check_strategy import strategy_problems
 
 SCRIPTS = (
     Path(__file__).resolve().parents[2].parent / "shared" / "data" / "scripts" / "overrides.json"
@@ -85,6 +84,8 @@ def measure(lines: Mapping[str, Sequence[str]]) -> Measured:
 
 def line_problems(words: Sequence[str]) -> list[str]:
     """All that is wrong with a whole command line, found without opening a file or a device."""
+    from rmrl.trainer.check_strategy import strategy_problems  # imports torch
+
     try:
         config = compose_config(own_arguments(words))
         translate(config)

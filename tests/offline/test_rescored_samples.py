@@ -15,15 +15,6 @@ from rmrl.rewards.residency import Residency
 from rmrl.rewards.scoring.scorer import Scorer
 from tests.inputs import read_lines, write_lines
 from tests.offline.conftest import Bench
-from tests.trainer.fake_run import (
-    PARITY,
-    Characters,
-    FakeParts,
-    fake_run,
-    records,
-    rule,
-    train_and_close,
-)
 
 BY_GROUP = {"kind": "standardize", "by": "group"}
 RANK = {"kind": "rank"}
@@ -32,24 +23,28 @@ RUNNING = {"kind": "standardize", "by": "running"}
 
 def trained(folder: Path, transform: dict[str, Any]) -> list[dict[str, Any]]:
     """Six steps of four prompts out of eight: each prompt is sampled at several steps."""
-    parts = FakeParts()
-    run = fake_run(folder, total_steps=6, parts=parts, data__train_max_samples=8)
-    spec = dataclasses.replace(rule(folder), transforms=(transform,))
+    from tests.trainer import fake_run  # imports torch
+
+    parts = fake_run.FakeParts()
+    run = fake_run.fake_run(folder, total_steps=6, parts=parts, data__train_max_samples=8)
+    spec = dataclasses.replace(fake_run.rule(folder), transforms=(transform,))
     residency = Residency(lambda _: parts.host, [])
     run.collector.scorer = Scorer(
         [spec],
         run.config.reward,
         residency=residency,
-        tokenizer=lambda _: Characters(),
+        tokenizer=lambda _: fake_run.Characters(),
         rule_workers=1,
     )
-    asyncio.run(train_and_close(run))
-    return records(run.out_dir / "samples.jsonl")
+    asyncio.run(fake_run.train_and_close(run))
+    return fake_run.records(run.out_dir / "samples.jsonl")
 
 
 def rescored(
     bench: Bench, samples: list[dict[str, Any]], transform: dict[str, Any], *settings: str
 ) -> list[dict[str, Any]]:
+    from tests.trainer.fake_run import PARITY  # imports torch
+
     data, out = bench.folder / "samples.jsonl", bench.folder / "scored.jsonl"
     write_lines(data, samples)
     (bench.folder / "functions" / "parity.py").write_text(PARITY)

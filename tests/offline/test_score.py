@@ -13,7 +13,6 @@ import pytest
 from rmrl.cluster.fake import FakeHost
 from rmrl.errors import EngineLostError
 from rmrl.offline.check import CheckedScoring
-from tests.engine_models import write_tokenizer
 from tests.inputs import read_lines, write_lines
 from tests.offline.conftest import Bench
 
@@ -85,6 +84,8 @@ def test_a_response_with_a_lone_surrogate_is_scored_into_parquet(bench: Bench) -
 
 def test_the_tokens_of_half_a_letter_are_counted(bench: Bench) -> None:
     """One token per character, all 9 of them: the penalty is 0.25 for the one over 8."""
+    from tests.engine_models import write_tokenizer  # imports torch
+
     write_tokenizer(bench.folder / "policy")
     file = bench.rows("half a \ud83d.")
     settings = (
