@@ -109,9 +109,7 @@ def test_integer_and_half_masks_give_float32_weights() -> None:
 
 
 def test_unknown_mode_and_missing_length_are_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"loss_agg_mode: nothing named 'token-maen'; did you mean 'token-mean'\?"
-    ):
+    with pytest.raises(ConfigError, match=r"loss_agg_mode: .*'token-maen'.*'token-mean'"):
         token_weights(MASK_BT, "token-maen", max_length=1)
     with pytest.raises(ConfigError, match="which is 0: it must be at least 1"):
         total_weight(MASK_BT, "seq-mean-token-sum-norm", max_length=0)

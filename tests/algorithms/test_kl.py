@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 import torch
@@ -71,13 +72,8 @@ def test_as_a_loss_k2_has_the_gradient_of_the_kl_and_k1_none() -> None:
 
 
 def test_unknown_estimator_names_the_known_ones() -> None:
-    with pytest.raises(
-        ConfigError,
-        match=(
-            r"did you mean 'low_var_kl'\?.*abs, abs\+, k1, k1\+, k2, k2\+, k3, k3\+, kl, kl\+,"
-            r" low_var_kl"
-        ),
-    ):
+    known = re.escape("abs, abs+, k1, k1+, k2, k2+, k3, k3+, kl, kl+, low_var_kl")
+    with pytest.raises(ConfigError, match=f"'low_var_kl'.*{known}"):
         token_kl(torch.zeros(1), torch.zeros(1), kind="low_var")
     assert tuple(KL_ESTIMATORS) == KL_NAMES
 

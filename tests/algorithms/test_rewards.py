@@ -83,11 +83,5 @@ def test_the_mean_of_one_response_of_one_token_is_its_kl() -> None:
 
 def test_refusal_only_where_there_are_token_rewards() -> None:
     refuse_token_rewards(inputs(), estimator="gdpo", why="they belong to none")
-    with pytest.raises(
-        ConfigError,
-        match=(
-            r"adv_estimator=gdpo takes no token rewards .*: they belong to none\. For KL use"
-            r" .*use_kl_loss=true"
-        ),
-    ):
+    with pytest.raises(ConfigError, match=r"adv_estimator=gdpo .*token rewards.*use_kl_loss=true"):
         refuse_token_rewards(inputs(PENALTY_BT), estimator="gdpo", why="they belong to none")

@@ -169,9 +169,7 @@ def test_bad_settings_are_refused_together():
     with pytest.raises(ConfigError) as caught:
         corrected(rollout_is="tokens", rollout_rs="geo", rollout_is_threshold=0.0)
     assert len(caught.value.problems) == 3
-    with pytest.raises(
-        ConfigError, match=r"rollout_rs_threshold_lower=2 is above rollout_rs_threshold=0\.5"
-    ):
+    with pytest.raises(ConfigError, match=r"rs_threshold_lower=2 .*rs_threshold=0\.5"):
         corrected(rollout_rs="token", rollout_rs_threshold=0.5)
 
 

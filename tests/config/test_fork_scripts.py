@@ -106,12 +106,7 @@ def test_a_script_means_what_it_meant(name: str):
     words = overrides(name)
     config = compose_config(words)
     if name == WITHOUT_A_MODEL:
-        with pytest.raises(
-            ConfigError,
-            match=(
-                r"reward_model\.model\.path has 0 entries and reward_model\.reward_function 1 entry"
-            ),
-        ):
+        with pytest.raises(ConfigError, match=r"model\.path has 0 .*reward_function 1 entry"):
             translate(config)
         return
     translate(config)

@@ -96,15 +96,38 @@ def test_free_sections_take_new_entries():
     }
 
 
-def test_unknown_keys_name_the_nearest():
-    (problem,) = problems_of("trainer.totl_epochs=3")
-    assert problem.startswith(
-        "trainer.totl_epochs: no key 'totl_epochs' in trainer; did you mean 'total_epochs'?"
-    )
-    (problem,) = problems_of("rewards.models=[a]")
-    assert "in the top level; did you mean 'reward'?" in problem
-    (problem,) = problems_of("trainer.seed.x=3")
-    assert problem == "trainer.seed.x: 'trainer.seed' is a value, it has no entry 'x'"
+@pytest.mark.parametrize(
+    ("override", "parts"),
+    [
+        ("trainer.totl_epochs=3", ["trainer.totl_epochs: ", "did you mean 'total_epochs'?"]),
+        ("rewards.models=[a]", ["rewards", "did you mean 'reward'?"]),
+        ("trainer.seed.x=3", ["trainer.seed.x: 'trainer.seed'", "no entry 'x'"]),
+        ("trainer.seed=three", ["trainer.seed=three: ", "three"]),
+        ("trainer.seed", ["trainer.seed", "section.key=value"]),
+        (
+            "trainer.max_critic_ckpt_to_keep=2",
+            ["trainer.max_critic_ckpt_to_keep=", "trainer.max_actor_ckpt_to_keep"],
+        ),
+        (
+            "trainer.default_hdfs_dir=hdfs://x",
+            ["trainer.default_hdfs_dir=", "trainer.default_local_dir"],
+        ),
+        (
+            "actor_rollout_ref.ref.megatron.tensor_model_parallel_size=2",
+            ["actor_rollout_ref.ref.megatron.tensor_model_parallel_size=", "the actor's layout"],
+        ),
+        (
+            "actor_rollout_ref.ref.strategy=megatron",
+            ["actor_rollout_ref.ref.strategy=", "the actor's strategy"],
+        ),
+        ("data.custom_cls.path=my.py", ["data.custom_cls.path=", "parquet schema"]),
+    ],
+)
+def test_what_is_no_key_or_no_value_of_it(override: str, parts: list[str]):
+    """The message starts with the key, and says what to use."""
+    (problem,) = problems_of(override)
+    assert problem.startswith(parts[0])
+    assert parts[1] in problem.removeprefix(parts[0])
 
 
 def test_a_hint_lists_no_more_than_one_can_read():
@@ -114,33 +137,9 @@ def test_a_hint_lists_no_more_than_one_can_read():
     assert hint.count("entry_") == 41  # 40 names and the nearest
 
 
-def test_wrong_types_and_malformed_overrides_are_sentences():
-    (problem,) = problems_of("trainer.seed=three")
-    assert problem.startswith("trainer.seed=three: ")
-    assert "three" in problem.partition(": ")[2]
-    (problem,) = problems_of("trainer.seed")
-    assert "section.key=value" in problem
-
-
 def test_all_problems_at_once():
     assert len(problems_of("trainer.sed=1", "data.custom_cls.path=a.py", "data.shufle=True")) == 3
     assert len(problems_of("trainer.seed=x", "data.shuffle=maybe", "trainer.nnodes=1")) == 2
-
-
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        ("trainer.max_critic_ckpt_to_keep=2", "use trainer.max_actor_ckpt_to_keep"),
-        ("trainer.default_hdfs_dir=hdfs://x", "use trainer.default_local_dir"),
-        ("actor_rollout_ref.ref.megatron.tensor_model_parallel_size=2", "has the actor's layout"),
-        ("actor_rollout_ref.ref.strategy=megatron", "has the actor's strategy"),
-        ("data.custom_cls.path=my.py", "parquet schema"),
-    ],
-)
-def test_keys_without_effect_are_refused_with_what_to_use(override: str, words: str):
-    (problem,) = problems_of(override)
-    assert problem.startswith(f"{override.split('=')[0]}=")
-    assert words in problem
 
 
 @pytest.mark.parametrize(

@@ -90,13 +90,8 @@ def test_the_plus_may_be_left_out():
 
 @pytest.mark.parametrize("asked", ["dpo", "[dapo,tiss]"])
 def test_an_unknown_recipe_names_the_known_ones(asked: str):
-    with pytest.raises(
-        ConfigError,
-        match=(
-            rf"recipe={asked.replace('[', '.')}: nothing named '.*; did you mean '\w+'\?.*known:"
-            r" cispo, clip_cov, dapo"
-        ),
-    ):
+    named = rf"recipe={asked.replace('[', '.')}: .* did you mean '\w+'.* cispo, clip_cov, dapo"
+    with pytest.raises(ConfigError, match=named):
         composed(f"+recipe={asked}")
 
 

@@ -78,24 +78,24 @@ def test_cut_prompts_are_counted(jsonl, tokenizer, caplog):
     assert caplog.messages[0].endswith("1 longer than data.max_prompt_length=3 were cut")
 
 
-def test_overlong_rows_are_an_error_by_default(jsonl, tokenizer):
-    path = jsonl([words(1), words(9)])
-    with pytest.raises(DataError, match=re.escape(f"{path} row 1 (line 2): 12 tokens")):
-        load(DataConfig(train_files=str(path), max_prompt_length=6), tokenizer)
-
-
-def test_all_dropped(jsonl, tokenizer):
-    path = jsonl([words(9), words(7)])
-    with pytest.raises(
-        DataError,
-        match=(
-            r"(?s)all 2 prompts.*max_prompt_length=5.*shortest has 10.*raise data.max_prompt_length"
+@pytest.mark.parametrize(
+    ("lengths", "settings", "error", "named"),
+    [
+        ([1, 9], {"max_prompt_length": 6}, DataError, r"{path} row 1 \(line 2\): 12 tokens"),
+        (
+            [9, 7],
+            {"max_prompt_length": 5, "filter_overlong_prompts": True},
+            DataError,
+            "2 prompts.*max_prompt_length=5.*10.*data.max_prompt_length",
         ),
-    ):
-        load(
-            DataConfig(train_files=str(path), max_prompt_length=5, filter_overlong_prompts=True),
-            tokenizer,
-        )
+        ([1], {"train_max_samples": 0}, ConfigError, r"data\.train_max_samples=0"),
+        ([1], {"train_files": None}, ConfigError, r"data\.train_files: saw None"),
+    ],
+)
+def test_what_leaves_nothing_to_train_on(jsonl, tokenizer, lengths, settings, error, named):
+    path = jsonl([words(length) for length in lengths])
+    with pytest.raises(error, match="(?s)" + named.replace("{path}", re.escape(str(path)))):
+        load(DataConfig(**{"train_files": str(path), **settings}), tokenizer)
 
 
 def test_max_samples_takes_the_first_rows_and_reads_no_further(jsonl, tokenizer):
@@ -115,10 +115,8 @@ def test_no_files_named(tokenizer):
 
 def test_a_bad_row_names_its_file(jsonl, tokenizer):
     good, bad = jsonl([words(1)], "good.jsonl"), jsonl([words(1), {"prompt": 5}], "bad.jsonl")
-    with pytest.raises(
-        DataError,
-        match=rf"(?s)1 problem in {re.escape(str(bad))}.*row 1 \(line 2\), column 'prompt': saw 5",
-    ):
+    named = rf"(?s){re.escape(str(bad))}.*row 1 \(line 2\), column 'prompt': saw 5"
+    with pytest.raises(DataError, match=named):
         load(DataConfig(train_files=[str(good), str(bad)]), tokenizer)
 
 

@@ -76,10 +76,8 @@ def test_several_responses_under_either_name(tmp_path: Path) -> None:
         ("stop",) * 3,
         (0, 0, 0),
     )
-    assert third.texts == (
-        "four",
-        "5",
-    )  # files of both kinds, joined by pandas, have nulls in one of the columns
+    # files of both kinds, joined by pandas, have nulls in one of the columns
+    assert third.texts == ("four", "5")
 
 
 def test_a_prompt_that_is_a_text_is_known_as_one(tmp_path: Path) -> None:
@@ -155,10 +153,8 @@ def test_named_columns_define_the_groups(tmp_path: Path) -> None:
     ]
     assert numbered(read(tmp_path, rows, group_key="pair")) == [0, 0, 0]
     assert numbered(read(tmp_path, rows, group_key=["run", "pair"])) == [0, 1, 0]
-    with pytest.raises(
-        DataError,
-        match=r"row 0 \(line 1\), column 'pairs': .*need the column 'pairs' of data.group_key",
-    ):
+    named = r"row 0 \(line 1\), column 'pairs': .*data.group_key"
+    with pytest.raises(DataError, match=named):
         read(tmp_path, rows, group_key="pairs")
 
 
@@ -242,10 +238,7 @@ def test_what_is_behind_the_first_rows_is_not_read(tmp_path: Path, on_bad_row: s
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        (
-            {"response": None},
-            r"row 1 \(line 2\), column 'response': saw None .*fill the response or drop the row",
-        ),
+        ({"response": None}, r"row 1 \(line 2\), column 'response': saw None"),
         ({"response": []}, r"column 'response': saw \[\]"),
         ({"response": ["a", None]}, r"column 'response': saw \['a', None\]"),
         ({"response": 4}, r"column 'response': saw 4 \(int\)"),
@@ -270,13 +263,7 @@ def test_a_wrong_row_is_named(tmp_path: Path, changed: dict[str, Any], words: st
 
 def test_a_missing_column_is_answered_with_those_there_are(tmp_path: Path) -> None:
     rows = [{"prompt": "q", "completion": "a"}]
-    with pytest.raises(
-        DataError,
-        match=(
-            r"only the columns prompt, completion; need a column 'response' \(or"
-            r" 'responses'\).*data.response_key"
-        ),
-    ):
+    with pytest.raises(DataError, match=r"prompt, completion; .*'response' .*data.response_key"):
         read(tmp_path, rows)
 
 
@@ -307,10 +294,7 @@ def test_a_survey_counts_and_types(tmp_path: Path) -> None:
 
 def test_a_survey_refuses_what_parquet_cannot_hold(tmp_path: Path) -> None:
     rows = [row(), {"prompt": "q", "responses": ["a", "b"]}]
-    with pytest.raises(
-        DataError,
-        match=r"rows.jsonl:1 holds a list of responses, the rows before it one response; .*jsonl",
-    ):
+    with pytest.raises(DataError, match=r"rows.jsonl:1 .*list of responses.*jsonl"):
         survey(settings(tmp_path, rows), for_parquet=True)
     assert survey(settings(tmp_path, rows), for_parquet=False).responses == 3
     with pytest.raises(DataError, match=r"data\.max_rows=0 leaves no row"):

@@ -66,20 +66,14 @@ def test_without_a_template_plain_text_is_taken_as_it_is(tokenizer):
 
 def test_without_a_template_messages_are_refused(tokenizer):
     tokenizer.chat_template = None
-    with pytest.raises(
-        DataError,
-        match=has("f row 3", "no chat template", "actor_rollout_ref.model.custom_chat_template"),
-    ):
+    named = has("f row 3", "actor_rollout_ref.model.custom_chat_template")
+    with pytest.raises(DataError, match=named):
         encode_rows([row(("user", "a"), number=3)], tokenizer, template_kwargs={})
 
 
 def test_a_template_that_refuses_names_the_row(tokenizer):
-    with pytest.raises(
-        DataError,
-        match=has(
-            "f row 9", "roles user, tool", "no tools here", "data.apply_chat_template_kwargs"
-        ),
-    ):
+    named = has("f row 9", "user, tool", "no tools here", "data.apply_chat_template_kwargs")
+    with pytest.raises(DataError, match=named):
         render(row(("user", "a"), ("tool", "b"), number=9), tokenizer, {})
 
 
@@ -160,10 +154,8 @@ def test_error_mode_is_content_with_prompts_of_exactly_the_limit():
 
 
 def test_settings_that_cannot_work_come_together():
-    with pytest.raises(
-        ConfigError,
-        match=has("2 problems", "'midle'; did you mean 'middle'?", "data.max_prompt_length=0"),
-    ):
+    named = has("2 problems", "'midle'", "'middle'", "data.max_prompt_length=0")
+    with pytest.raises(ConfigError, match=named):
         fit_lengths(ROWS, IDS, DataConfig(max_prompt_length=0, truncation="midle"))
 
 

@@ -21,58 +21,33 @@ def test_a_folder(saved):
 
 def test_a_template_as_text_or_file_replaces_its_own(saved, tmp_path):
     text = "{{ messages[0].content }}"
-    assert load_tokenizer(saved, trust_remote_code=False, chat_template=text).chat_template == text
-    (tmp_path / "t.jinja").write_text(text)
-    assert (
-        load_tokenizer(
-            saved, trust_remote_code=False, chat_template=str(tmp_path / "t.jinja")
-        ).chat_template
-        == text
-    )
+    file = tmp_path / "t.jinja"
+    file.write_text(text)
+    for template in (text, str(file)):
+        tokenizer = load_tokenizer(saved, trust_remote_code=False, chat_template=template)
+        assert tokenizer.chat_template == text
 
 
-def test_a_template_that_is_neither(saved):
-    with pytest.raises(
-        ConfigError, match=r"custom_chat_template: saw 'gone.jinja', which is neither"
-    ):
-        load_tokenizer(saved, trust_remote_code=False, chat_template="gone.jinja")
-
-
-def test_a_folder_that_does_not_exist(tmp_path):
-    with pytest.raises(
-        ConfigError,
-        match=(
-            r"saw '.*gone', which does not exist; need a folder with tokenizer.json .* or a hub id"
-        ),
-    ):
-        load_tokenizer(str(tmp_path / "gone"), trust_remote_code=False)
-
-
-def test_a_folder_without_a_tokenizer(tmp_path):
-    (tmp_path / "model.safetensors").touch()
-    with pytest.raises(
-        ConfigError, match=r"holding model.safetensors; need a folder with tokenizer.json"
-    ):
-        load_tokenizer(str(tmp_path), trust_remote_code=False)
-
-
-def test_a_torn_tokenizer(tmp_path):
-    (tmp_path / "tokenizer.json").write_text("{")
-    with pytest.raises(ConfigError, match="could not be loaded"):
-        load_tokenizer(str(tmp_path), trust_remote_code=False)
-
-
-def test_a_name_no_hub_has(monkeypatch):
+@pytest.mark.parametrize(
+    ("path", "template", "named"),
+    [
+        ("{tmp}/tok", "gone.jinja", "custom_chat_template: saw 'gone.jinja'"),
+        ("{tmp}/gone", None, "saw '.*gone'.*tokenizer.json.*hub id"),
+        ("{tmp}/weights", None, "model.safetensors.*tokenizer.json"),
+        ("{tmp}/torn", None, "could not be loaded"),
+        ("nobody/no-such-model", None, "saw 'nobody/no-such-model'.*could not be loaded.*hub id"),
+        ("", None, r"actor_rollout_ref\.model\.path: saw ''"),
+    ],
+)
+def test_what_cannot_be_loaded(saved, tmp_path, monkeypatch, path, template, named):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(
-        ConfigError, match=r"saw 'nobody/no-such-model', which could not be loaded .* or a hub id"
-    ):
-        load_tokenizer("nobody/no-such-model", trust_remote_code=False)
-
-
-def test_no_path():
-    with pytest.raises(ConfigError, match=r"actor_rollout_ref\.model.path: saw ''"):
-        load_tokenizer("", trust_remote_code=False)
+    for folder, file in (("weights", "model.safetensors"), ("torn", "tokenizer.json")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / file).write_text("{")
+    path = path.replace("{tmp}", str(tmp_path))
+    template_of_call = {} if template is None else {"chat_template": template}
+    with pytest.raises(ConfigError, match=named):
+        load_tokenizer(path, trust_remote_code=False, **template_of_call)
 
 
 def test_that_of_a_model_reads_its_own_folder_or_the_one_named(saved, tmp_path):

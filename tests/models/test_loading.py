@@ -37,21 +37,21 @@ def test_loads_in_the_dtype_asked_for_without_dropout(checkpoint: Path):
     assert model.is_gradient_checkpointing
 
 
-def test_missing_path_says_what_to_type(tmp_path: Path):
-    with pytest.raises(
-        ConfigError, match=r"there is no such folder; set actor_rollout_ref\.model\.path="
-    ):
-        load_causal_lm(ModelConfig(path=str(tmp_path / "nowhere")), dtype=torch.float32)
-    with pytest.raises(ConfigError, match=r"holds no config\.json"):
-        load_causal_lm(ModelConfig(path=str(tmp_path)), dtype=torch.float32)
-    with pytest.raises(ConfigError, match=r"model\.path is empty"):
-        load_causal_lm(ModelConfig(), dtype=torch.float32)
-
-
-def test_a_folder_without_weights_is_named(checkpoint: Path):
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ("{tmp}/nowhere", r"no such folder; set actor_rollout_ref\.model\.path="),
+        ("{tmp}/empty", r"config\.json"),
+        ("{tmp}", "no causal language model"),
+        ("", r"model\.path is empty"),
+    ],
+)
+def test_what_holds_no_model_is_named(checkpoint: Path, path: str, named: str):
     (checkpoint / "model.safetensors").unlink()
-    with pytest.raises(ConfigError, match="no causal language model could be read"):
-        load_causal_lm(ModelConfig(path=str(checkpoint)), dtype=torch.float32)
+    (checkpoint / "empty").mkdir()
+    config = ModelConfig(path=path.replace("{tmp}", str(checkpoint)))
+    with pytest.raises(ConfigError, match=named):
+        load_causal_lm(config, dtype=torch.float32)
 
 
 def test_missing_weights_are_an_error_not_random_numbers(checkpoint: Path):
@@ -73,9 +73,7 @@ def test_override_config_reaches_nested_entries_and_refuses_unknown_ones(checkpo
 
 def test_dtype_names():
     assert torch_dtype("bf16", key="x") is torch.bfloat16
-    with pytest.raises(
-        ConfigError, match=r"rollout\.dtype=bfloat61: not a dtype; did you mean 'bfloat16'"
-    ):
+    with pytest.raises(ConfigError, match=r"rollout\.dtype=bfloat61: .*'bfloat16'"):
         torch_dtype("bfloat61", key="rollout.dtype")
 
 

@@ -126,32 +126,21 @@ def test_rows_moved_elsewhere_are_the_same_rows(broken: Broken) -> None:
 def test_another_configuration_is_refused_with_what_differs(
     broken: Broken, override: str, words: str
 ) -> None:
-    with pytest.raises(
-        OutputDirError, match=r"s\.parquet\.parts holds 3 scored rows of another job"
-    ) as caught:
+    with pytest.raises(OutputDirError, match=words) as caught:
         broken.run(override)
-    with pytest.raises(OutputDirError, match=words):
-        broken.run(override)
-    assert "give another out= than" in str(caught.value)
-    assert "overwrite=true" in str(caught.value)
+    for part in ("s.parquet.parts holds 3 scored rows", "another out=", "overwrite=true"):
+        assert part in str(caught.value)
     assert broken.manifest()["parts"]
     assert not broken.log.exists()
 
 
 def test_other_code_and_other_rows_are_refused(broken: Broken) -> None:
     broken.write_rule("# another word\n")
-    with pytest.raises(
-        OutputDirError, match="reward 'stops': its code or its model was another one there"
-    ):
+    with pytest.raises(OutputDirError, match="reward 'stops': its code"):
         broken.run()
     broken.write_rule()
     broken.bench.rows(*RESPONSES[:-1], "fffff")
-    with pytest.raises(
-        OutputDirError,
-        match=(
-            r"data\.files: rows\.jsonl with \d+ bytes there, rows\.jsonl with \d+ other bytes here"
-        ),
-    ):
+    with pytest.raises(OutputDirError, match=r"data\.files: .* \d+ bytes .* \d+ other bytes"):
         broken.run()
     broken.bench.rows(*RESPONSES)
     broken.run()
@@ -184,13 +173,7 @@ def test_an_output_that_appeared_meanwhile_is_left_alone(broken: Broken) -> None
 
 def test_a_torn_manifest_is_a_sentence(broken: Broken) -> None:
     (broken.parts / "manifest.json").write_text('{"version": 1, "parts": [')
-    with pytest.raises(
-        OutputDirError,
-        match=(
-            r"manifest\.json cannot be read .*discard them with overwrite=true, or give another"
-            r" out="
-        ),
-    ):
+    with pytest.raises(OutputDirError, match=r"manifest\.json .*overwrite=true.* out="):
         broken.run()
     broken.run("overwrite=true")
     assert broken.asked() == list(RESPONSES)
@@ -227,17 +210,8 @@ def test_a_process_that_died_before_it_tidied_up_has_nothing_left_to_do(
 
 def test_only_one_process_at_a_time(broken: Broken) -> None:
     checked = broken.checked()
-    with (
-        claim(checked),
-        pytest.raises(
-            OutputDirError,
-            match=(
-                rf"is being written by another process \(process {os.getpid()} on .*wait for it or"
-                r" stop it"
-            ),
-        ),
-        claim(checked),
-    ):
+    another = pytest.raises(OutputDirError, match=rf"another process \(process {os.getpid()} on")
+    with claim(checked), another, claim(checked):
         pass
     with claim(checked) as job:
         assert job.rows_done == 3
@@ -247,10 +221,7 @@ def test_a_folder_of_somebody_else_is_left_alone(bench: Bench) -> None:
     folder = bench.folder / "s.jsonl.parts"
     folder.mkdir()
     (folder / "thesis.tex").write_text("precious")
-    with pytest.raises(
-        OutputDirError,
-        match=r"s\.jsonl\.parts is the folder for parts of the output, and it holds thesis\.tex",
-    ):
+    with pytest.raises(OutputDirError, match=r"s\.jsonl\.parts .*thesis\.tex"):
         bench.score(bench.checked(f"data.files={bench.rows('a')}", f"out={bench.folder}/s.jsonl"))
     assert (folder / "thesis.tex").read_text() == "precious"
 
@@ -264,10 +235,7 @@ def test_a_disk_that_is_full_is_a_sentence_and_costs_no_finished_row(
 
     with monkeypatch.context() as patched:
         patched.setattr(job_module.pq, "write_table", full)
-        with pytest.raises(
-            DataError,
-            match=r"cannot be written .*No space left.*make room .*run the same command again",
-        ):
+        with pytest.raises(DataError, match=r"cannot be written .*No space left.*same command"):
             broken.run()
     assert broken.manifest()["parts"][-1]["rows_done"] == 3
     with monkeypatch.context() as patched:

@@ -99,10 +99,7 @@ def test_no_contrast_gives_exact_zeros():
 
 
 def test_token_rewards_and_missing_scores_are_refused():
-    with pytest.raises(
-        ConfigError,
-        match=r"adv_estimator=gdpo takes no token rewards.*they belong to none.*use_kl_loss=true",
-    ):
+    with pytest.raises(ConfigError, match=r"adv_estimator=gdpo .*token rewards.*use_kl_loss=true"):
         estimate([[1.0], [2.0]], [0, 0], [1.0], token_rewards_BT=torch.zeros(2, 1))
     without = AdvantageInputs(
         rewards_B=torch.ones(2), group_ids_B=torch.zeros(2), response_mask_BT=torch.ones(2, 1)

@@ -62,7 +62,5 @@ def test_without_greedy_responses_it_says_what_to_use():
     without = AdvantageInputs(
         rewards_B=torch.ones(1), group_ids_B=torch.zeros(1), response_mask_BT=torch.ones(1, 1)
     )
-    with pytest.raises(
-        ConfigError, match=r"remax needs the reward of a greedy response.*use adv_estimator=grpo"
-    ):
+    with pytest.raises(ConfigError, match=r"remax .*greedy response.*adv_estimator=grpo"):
         remax(without, settings=CONFIG)

@@ -52,10 +52,7 @@ def test_far_ratios_have_no_gradient_left():
     assert gradient == 0.0
 
 
-def test_a_temperature_must_be_above_zero():
-    with pytest.raises(
-        ConfigError, match=r"policy_loss\.tau_neg=0\.0: the gate's temperature must be above 0"
-    ):
-        one_token(1.0, 1.0, tau_neg=0.0)
-    with pytest.raises(ConfigError, match=r"policy_loss\.tau_pos=-1\.0"):
-        one_token(1.0, 1.0, tau_pos=-1.0)
+@pytest.mark.parametrize(("key", "value"), [("tau_neg", 0.0), ("tau_pos", -1.0)])
+def test_a_temperature_must_be_above_zero(key: str, value: float):
+    with pytest.raises(ConfigError, match=rf"policy_loss\.{key}={value}: .*above 0"):
+        one_token(1.0, 1.0, **{key: value})
