@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.scripts import load_script
 
 SOURCE = '''
 LIMIT = 2
@@ -26,13 +26,7 @@ def checked(value):
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
     path = Path(__file__).resolve().parent.parent / "scripts" / "mutant_sites.py"
-    spec = importlib.util.spec_from_file_location("mutant_sites", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["mutant_sites"] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_script(path)
 
 
 def test_each_fault_changes_one_place_inside_a_function(script: ModuleType, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import math
 import operator
 import re
@@ -14,6 +13,7 @@ import pytest
 
 from rmrl.config.schema import DataConfig
 from rmrl.data.dataset import iterate_rows
+from tests.scripts import load_script
 
 pytest.importorskip("reasoning_gym")
 ROOT = Path(__file__).parents[2]
@@ -23,11 +23,7 @@ TASKS = ["basic_arithmetic", "chain_sum", "gcd", "lcm", "products", "simple_equa
 
 @pytest.fixture(scope="module")
 def arithmetic():
-    spec = importlib.util.spec_from_file_location("arithmetic_script", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up there
-    spec.loader.exec_module(module)
-    return module
+    return load_script(SCRIPT)
 
 
 def load(path: Path):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import pytest
 from rmrl.config.schema import DataConfig
 from rmrl.data.dataset import iterate_rows
 from tests.inputs import write_lines
+from tests.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "data_preprocess" / "gsm8k.py"
@@ -19,10 +19,7 @@ SCRIPT = ROOT / "data_preprocess" / "gsm8k.py"
 
 @pytest.fixture(scope="module")
 def gsm8k():
-    spec = importlib.util.spec_from_file_location("gsm8k_script", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(SCRIPT)
 
 
 def write(path: Path, rows: list[dict]) -> Path:

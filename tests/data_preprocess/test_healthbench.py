@@ -3,13 +3,13 @@ reward reads."""
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 from rmrl.config.schema import DataConfig
 from rmrl.data.dataset import iterate_rows
 from rmrl.rewards.rubric.reading import read_criteria
 from tests.inputs import write_lines
+from tests.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 RECORD = {
@@ -39,11 +39,7 @@ RECORD = {
 
 def test_records_become_rows(tmp_path: Path):
     path = ROOT / "data_preprocess" / "healthbench.py"
-    spec = importlib.util.spec_from_file_location("healthbench_script", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_script(path)
     source = tmp_path / "eval.jsonl"
     records = [
         RECORD,

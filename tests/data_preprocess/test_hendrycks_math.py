@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,6 +11,7 @@ from rmrl.config.schema import DataConfig
 from rmrl.data.dataset import iterate_rows
 from rmrl.rewards.rules.verifiers import math_equal
 from tests.inputs import write_lines
+from tests.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 MATH500 = ROOT.parent / "shared" / "data" / "math" / "math500.jsonl"
@@ -19,14 +19,7 @@ MATH500 = ROOT.parent / "shared" / "data" / "math" / "math500.jsonl"
 
 @pytest.fixture(scope="module")
 def math() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "math_script", ROOT / "data_preprocess" / "hendrycks_math.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(ROOT / "data_preprocess" / "hendrycks_math.py")
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> str:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +11,7 @@ import pytest
 
 from rmrl.config.schema import DataConfig
 from rmrl.data.dataset import iterate_rows
+from tests.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 MATH500 = ROOT.parent / "shared" / "data" / "math" / "math500.jsonl"
@@ -23,14 +23,7 @@ TEMPLATED = (
 
 @pytest.fixture(scope="module")
 def limr() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "limr_script", ROOT / "data_preprocess" / "limr.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(ROOT / "data_preprocess" / "limr.py")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +12,7 @@ from rmrl.config.schema import ScoreDataConfig
 from rmrl.data.problems import FieldError
 from rmrl.data.responses import answered_rows
 from tests.inputs import write_lines
+from tests.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 PREF = ROOT.parent / "shared" / "data" / "pref"
@@ -26,14 +26,7 @@ HH = "\n\nHuman: hello\n\nAssistant: hi\n\nHuman: q\n\nAssistant:"
 
 @pytest.fixture(scope="module")
 def preferences() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "preferences_script", ROOT / "data_preprocess" / "preferences.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(ROOT / "data_preprocess" / "preferences.py")
 
 
 def said(pairs: list[dict[str, Any]]) -> list[tuple[list[str], str, str]]:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +12,7 @@ import pytest
 from rmrl.config.schema import DataConfig
 from rmrl.data.dataset import iterate_rows
 from tests.inputs import read_lines
+from tests.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 TOLD = "【对话】\n骑手：1. 订单要超时了。\n【规则】\n1. 甲\n2. 乙\n【知识】\n1. 丙\n【方案】\n延长时限、无\n"  # noqa: RUF001
@@ -28,14 +28,7 @@ RECORD = {"input": TOLD, "grm_input": "案情", "target": TARGET}
 
 @pytest.fixture(scope="module")
 def rider() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "rider_script", ROOT / "data_preprocess" / "rider.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(ROOT / "data_preprocess" / "rider.py")
 
 
 def write(path: Path, *records: dict[str, Any]) -> str:

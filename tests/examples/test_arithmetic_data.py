@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
@@ -8,18 +7,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from reward_functions.arithmetic import compute_score
+from tests.scripts import load_script
 
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "arithmetic" / "make_data.py"
 
 
 @pytest.fixture(scope="module")
 def make_data() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_data", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(SCRIPT)
 
 
 def test_files_are_disjoint_and_right(make_data: ModuleType, tmp_path: Path) -> None:

@@ -1,24 +1,18 @@
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.scripts import load_script
 
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "assets" / "pair_accuracy.py"
 
 
 @pytest.fixture(scope="module")
 def pair_accuracy() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("pair_accuracy", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["pair_accuracy"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return load_script(SCRIPT)
 
 
 def test_the_three_layouts(pair_accuracy: ModuleType) -> None:

@@ -3,7 +3,6 @@ judges on a CPU."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -17,6 +16,7 @@ import pytest
 from rmrl.config.legacy import translate
 from rmrl.config.load import compose_config
 from rmrl.rewards.rules.dropin import load_dropin
+from tests.scripts import load_script
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "rider"
@@ -24,14 +24,7 @@ RULE = load_dropin(ROOT / "reward_functions" / "rider_format.py", "rider_format"
 
 
 def example(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"rider_{name}", EXAMPLE / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up; make_policy imports make_data by its plain name.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_script(EXAMPLE / f"{name}.py")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,18 +9,14 @@ from typing import Any
 import pytest
 
 from rmrl.data.write import write_rows
+from tests.scripts import load_script
 
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "sft_then_grpo" / "sft.py"
 
 
 @pytest.fixture(scope="module")
 def sft() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("sft_script", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(SCRIPT)
 
 
 def rows_of(path: Path, *extra: dict[str, Any], truth: str | None = "2") -> Path:

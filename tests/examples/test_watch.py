@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from rmrl.rewards.scoring.trend import Opposition
+from tests.scripts import load_script
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED: dict[str, dict[str, Any]] = json.loads(
@@ -22,14 +23,7 @@ RECORDED: dict[str, dict[str, Any]] = json.loads(
 
 
 def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        f"watch_{name}", ROOT / "examples" / "watch" / f"{name}.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(ROOT / "examples" / "watch" / f"{name}.py")
 
 
 @pytest.fixture(scope="module")

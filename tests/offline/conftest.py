@@ -96,6 +96,12 @@ class Bench:
 
         return score_files(checked, opened)
 
+    def scored(self, data: Path, *overrides: str, out: str = "s.jsonl") -> Summary:
+        """Check and score a file; `out`: name in the folder."""
+        return self.score(
+            self.checked(f"data.files={data}", f"out={self.folder}/{out}", *overrides)
+        )
+
 
 @pytest.fixture
 def bench(

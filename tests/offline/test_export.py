@@ -17,15 +17,9 @@ from rmrl.offline.picks import Rewards, pick
 from tests.inputs import read_lines, write_lines
 from tests.offline.conftest import Bench
 
-LENGTHS = "reward.max_missing=1"
-
 
 def write(bench: Bench, *rows: dict[str, Any]) -> Path:
     return write_lines(bench.folder / "rows.jsonl", rows)
-
-
-def score(bench: Bench, data: Path, *keys: str, out: str = "s.jsonl") -> None:
-    bench.score(bench.checked(f"data.files={data}", f"out={bench.folder}/{out}", LENGTHS, *keys))
 
 
 def scattered(bench: Bench) -> Path:
@@ -46,7 +40,7 @@ def scattered(bench: Bench) -> Path:
 
 
 def test_the_best_response_of_every_prompt(bench: Bench) -> None:
-    score(bench, scattered(bench), "select=best")
+    bench.scored(scattered(bench), "select=best")
     best = read_lines(bench.folder / "s.best.jsonl")
     # in the order of the file; of equal ones the first; r has no reward
     assert [(row["prompt"], row["response"], row["reward"]) for row in best] == [
@@ -73,7 +67,7 @@ def test_the_best_of_a_list_of_responses(bench: Bench, out: str) -> None:
         {"prompt": "p", "responses": ["a", "long", "bb"], **tokens, "level": 3},
         {"prompt": "q", "responses": ["silent", "", "b"], **tokens, "level": 4},
     )
-    score(bench, data, "select=best", "columns=[raw]", out=out)
+    bench.scored(data, "select=best", "columns=[raw]", out=out)
     first, second = read_lines(bench.folder / "s.best.jsonl")
     assert first == {
         "prompt": "p",
@@ -92,7 +86,7 @@ def test_the_best_of_a_list_of_responses(bench: Bench, out: str) -> None:
 
 
 def test_pairs_have_the_best_and_the_worst_response(bench: Bench) -> None:
-    score(bench, scattered(bench), "export=dpo")
+    bench.scored(scattered(bench), "export=dpo")
     assert read_lines(bench.folder / "s.dpo.jsonl") == [
         {
             "prompt": "p",
@@ -122,7 +116,7 @@ def test_a_pair_needs_the_margin(bench: Bench) -> None:
         {"prompt": "p", "responses": ["a", "bb"]},
         {"prompt": "q", "responses": ["a", "bbbb"]},
     )
-    score(bench, data, "export=dpo", "export_margin=0.3")
+    bench.scored(data, "export=dpo", "export_margin=0.3")
     # 0.2 - 0.1 is below; 0.4 - 0.1 is 0.30000000000000004
     assert [row["prompt"] for row in read_lines(bench.folder / "s.dpo.jsonl")] == ["q"]
     assert any("1 below export_margin=0.3" in text for text in bench.notices)
@@ -134,19 +128,19 @@ def test_no_pair_of_two_prompts(bench: Bench) -> None:
         {"prompt": "p", "response": "a", "family": 1},
         {"prompt": "other", "response": "bb", "family": 1},
     )
-    score(bench, data, "export=dpo", "data.group_key=family")
+    bench.scored(data, "export=dpo", "data.group_key=family")
     assert read_lines(bench.folder / "s.dpo.jsonl") == []
     assert any("1 whose two responses answer different prompts" in t for t in bench.notices)
 
 
 def test_examples_of_all_responses_or_the_best_ones(bench: Bench) -> None:
     data = scattered(bench)
-    score(bench, data, "export=sft")
+    bench.scored(data, "export=sft")
     examples = read_lines(bench.folder / "s.sft.jsonl")
     texts = [row["completion"] for row in examples]
     assert texts == ["a", "bb", "long", "cc", "first", "one", "22", "third"]
     assert examples[0] == {"prompt": "p", "completion": "a"}
-    score(bench, data, "export=sft", "select=best", out="t.jsonl")
+    bench.scored(data, "export=sft", "select=best", out="t.jsonl")
     texts = [row["completion"] for row in read_lines(bench.folder / "t.sft.jsonl")]
     assert texts == ["bb", "long", "first", "one"]
 
@@ -154,12 +148,12 @@ def test_examples_of_all_responses_or_the_best_ones(bench: Bench) -> None:
 def test_messages_stay_messages(bench: Bench) -> None:
     turns = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
     data = write(bench, {"prompt": turns, "responses": ["a", "bb"]})
-    score(bench, data, "export=dpo")
+    bench.scored(data, "export=dpo")
     (pair,) = read_lines(bench.folder / "s.dpo.jsonl")
     assert pair["prompt"] == turns
     assert pair["chosen"] == [{"role": "assistant", "content": "bb"}]
     assert pair["rejected"] == [{"role": "assistant", "content": "a"}]
-    score(bench, data, "export=sft", out="t.jsonl")
+    bench.scored(data, "export=sft", out="t.jsonl")
     assert read_lines(bench.folder / "t.sft.jsonl")[0] == {
         "prompt": turns,
         "completion": [{"role": "assistant", "content": "a"}],
@@ -172,7 +166,7 @@ def test_trl_knows_what_the_files_are(bench: Bench, tmp_path: Path) -> None:
     for prompt, conversational in (("u", False), (turns, True)):
         data = write(bench, {"prompt": prompt, "responses": ["a", "bb"]})
         for kind in ("dpo", "sft"):
-            score(bench, data, f"export={kind}", "overwrite=true")
+            bench.scored(data, f"export={kind}", "overwrite=true")
             record = read_lines(bench.folder / f"s.{kind}.jsonl")[0]
             assert data_utils.is_conversational(record) is conversational
 
@@ -180,18 +174,18 @@ def test_trl_knows_what_the_files_are(bench: Bench, tmp_path: Path) -> None:
 def test_the_numbers_do_not_depend_on_what_is_exported(bench: Bench) -> None:
     data = scattered(bench)
     running = "reward.transforms.length={kind: standardize, by: running, decay: 0.5}"
-    score(bench, data, running, "data.batch_size=2", out="plain.jsonl")
-    score(bench, data, running, "data.batch_size=2", "select=best", "export=dpo", out="more.jsonl")
+    bench.scored(data, running, "data.batch_size=2", out="plain.jsonl")
+    bench.scored(data, running, "data.batch_size=2", "select=best", "export=dpo", out="more.jsonl")
     plain = (bench.folder / "plain.jsonl").read_bytes()
     assert (bench.folder / "more.jsonl").read_bytes() == plain
 
 
 def test_shards_keep_the_responses_to_a_prompt_together(bench: Bench) -> None:
     data = scattered(bench)
-    score(bench, data, "export=dpo", out="whole.jsonl")
+    bench.scored(data, "export=dpo", out="whole.jsonl")
     pairs: list[dict[str, Any]] = []
     for i in (1, 2):
-        score(bench, data, "export=dpo", f"shard={i}/2")
+        bench.scored(data, "export=dpo", f"shard={i}/2")
         pairs += read_lines(bench.folder / f"s-{i}-of-2.dpo.jsonl")
     assert sorted(pairs, key=str) == sorted(read_lines(bench.folder / "whole.dpo.jsonl"), key=str)
 
@@ -201,10 +195,10 @@ def test_an_export_that_is_there_is_left_alone(bench: Bench) -> None:
     there = bench.folder / "s.dpo.jsonl"
     there.write_text("precious")
     with pytest.raises(DataError, match=r"s\.dpo\.jsonl exists already and was left alone"):
-        score(bench, data, "export=dpo")
+        bench.scored(data, "export=dpo")
     assert there.read_text() == "precious"
     with pytest.raises(ConfigError, match=r"export_margin=-1\.0: must not be negative"):
-        score(bench, data, "export=sft", "export_margin=-1")
+        bench.scored(data, "export=sft", "export_margin=-1")
 
 
 def test_an_export_is_made_by_a_job_that_died_before_it(
@@ -217,9 +211,9 @@ def test_an_export_is_made_by_a_job_that_died_before_it(
     with monkeypatch.context() as patched:
         patched.setattr("rmrl.offline.score.export", dies)
         with pytest.raises(KeyboardInterrupt):
-            score(bench, data, "select=best")
+            bench.scored(data, "select=best")
     assert (bench.folder / "s.jsonl").exists()
-    score(bench, data, "select=best")
+    bench.scored(data, "select=best")
     assert len(read_lines(bench.folder / "s.best.jsonl")) == 4
     assert not list(bench.folder.glob("*.parts"))
 
@@ -236,12 +230,12 @@ def test_a_job_that_died_after_its_exports_replaces_its_own_alone(
     with monkeypatch.context() as patched:
         patched.setattr("rmrl.offline.score.discard", dies)
         with pytest.raises(KeyboardInterrupt):
-            score(bench, data, "select=best")
+            bench.scored(data, "select=best")
     with pytest.raises(DataError, match=r"s\.dpo\.jsonl exists already and was left alone"):
-        score(bench, data, "select=best", "export=dpo")
+        bench.scored(data, "select=best", "export=dpo")
     assert foreign.read_text() == "precious"
     (bench.folder / "s.best.jsonl").write_text("of the job that died")
-    score(bench, data, "select=best")
+    bench.scored(data, "select=best")
     assert len(read_lines(bench.folder / "s.best.jsonl")) == 4
 
 
@@ -250,7 +244,7 @@ def test_the_best_rows_of_csv_have_messages_in_any_column_of_the_prompt(bench: B
     data = bench.folder / "rows.csv"
     with data.open("w", newline="") as file:
         csv.writer(file).writerows([["ask", "response"], [json.dumps(turns), "a"]])
-    score(bench, data, "select=best", "data.prompt_key=ask")
+    bench.scored(data, "select=best", "data.prompt_key=ask")
     assert read_lines(bench.folder / "s.best.jsonl")[0]["ask"] == turns
 
 

@@ -47,8 +47,7 @@ def mixed(bench: Bench) -> Path:
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv"])
 def test_bad_lines_are_set_aside_with_place_and_reason(bench: Bench, suffix: str) -> None:
     out = bench.folder / f"s.{suffix}"
-    checked = bench.checked(f"data.files={mixed(bench)}", f"out={out}", QUARANTINE)
-    summary = bench.score(checked)
+    summary = bench.scored(mixed(bench), QUARANTINE, out=out.name)
     aside = read_lines(bench.folder / f"s.{suffix}.quarantine.jsonl")
     assert {row["row"]: row["line"] for row in aside} == {
         row: line for row, (line, _) in REASONS.items()
@@ -68,8 +67,7 @@ def test_the_rows_that_are_left_have_the_scores_of_a_file_without_the_others(ben
     clean = bench.folder / "clean.jsonl"
     clean.write_bytes(LINES[0] + b"\n" + LINES[-1] + b"\n")
     for data, name in ((clean, "c"), (mixed(bench), "m")):
-        out = f"out={bench.folder}/{name}.jsonl"
-        bench.score(bench.checked(f"data.files={data}", out, QUARANTINE))
+        bench.scored(data, QUARANTINE, out=f"{name}.jsonl")
     assert (bench.folder / "m.jsonl").read_bytes() == (bench.folder / "c.jsonl").read_bytes()
     assert not (bench.folder / "c.jsonl.quarantine.jsonl").exists()
 
@@ -83,9 +81,8 @@ def test_groups_whose_rows_are_apart_lose_only_their_bad_rows(bench: Bench) -> N
             rows.append("{")
     path.write_text("\n".join(rows))
     by_group = "reward.transforms.length={kind: standardize, by: group}"
-    out = bench.folder / "s.parquet"
-    bench.score(bench.checked(f"data.files={path}", f"out={out}", QUARANTINE, by_group))
-    scored = pq.read_table(out).to_pylist()
+    bench.scored(path, QUARANTINE, by_group, out="s.parquet")
+    scored = pq.read_table(bench.folder / "s.parquet").to_pylist()
     assert [row["i"] for row in scored] == list(range(12))
     for q in range(3):
         # lengths q+1, q+4, q+7, q+10: equal steps around a mean of 0
@@ -97,8 +94,7 @@ def test_groups_whose_rows_are_apart_lose_only_their_bad_rows(bench: Bench) -> N
 def test_cells_of_csv_that_do_not_fit_the_header(bench: Bench) -> None:
     path = bench.folder / "rows.csv"
     path.write_text('prompt,response\nq,four\nq,a,b\nq,"a"b\nq,ab\n')
-    out = bench.folder / "s.csv"
-    summary = bench.score(bench.checked(f"data.files={path}", f"out={out}", QUARANTINE))
+    summary = bench.scored(path, QUARANTINE, out="s.csv")
     aside = read_lines(bench.folder / "s.csv.quarantine.jsonl")
     assert [(row["row"], row["line"]) for row in aside] == [(1, 3), (2, 4)]
     assert "saw 3 cells; need 2" in aside[0]["reason"]
@@ -117,45 +113,41 @@ def test_a_row_of_parquet_that_python_has_no_value_for(bench: Bench) -> None:
     )
     path = bench.folder / "rows.parquet"
     pq.write_table(table, path)
-    out = bench.folder / "s.parquet"
-    bench.score(bench.checked(f"data.files={path}", f"out={out}", QUARANTINE))
-    assert pq.read_table(out)["reward"].to_pylist() == [0.1]
+    bench.scored(path, QUARANTINE, out="s.parquet")
+    assert pq.read_table(bench.folder / "s.parquet")["reward"].to_pylist() == [0.1]
     aside = read_lines(bench.folder / "s.parquet.quarantine.jsonl")
     assert [row["row"] for row in aside] == [1, 2]
     assert "row 1 cannot be read" in aside[0]["reason"]
     assert aside[1]["fields"]["prompt"] == "q"
 
 
-def test_a_count_of_tokens_that_is_infinite_is_set_aside(bench: Bench) -> None:
-    path = bench.folder / "rows.jsonl"
-    good = '{"prompt": "q", "response": "a"}\n'
-    path.write_text(good + '{"prompt": "q", "response": "a", "response_tokens": 1e400}\n')
-    out = bench.folder / "s.jsonl"
-    summary = bench.score(bench.checked(f"data.files={path}", f"out={out}", QUARANTINE))
-    assert (summary.rows, summary.quarantined) == (1, 1)
-    aside = read_lines(bench.folder / "s.jsonl.quarantine.jsonl")
-    assert "column 'response_tokens': saw inf" in aside[0]["reason"]
+NESTED = "[" * 600 + "]" * 600
 
 
-def test_a_deeply_nested_bad_row_is_set_aside(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    ("entries", "reason", "field", "shown"),
+    [
+        ('"response": "a", "response_tokens": 1e400', "'response_tokens': saw inf", "prompt", "q"),
+        (f'"response": 4, "x": {NESTED}', "saw 4 (int)", "x", NESTED),
+    ],
+)
+def test_unusual_json_is_set_aside(
+    bench: Bench, entries: str, reason: str, field: str, shown: str
+) -> None:
+    """Infinity, and a row that is nested deeply."""
     path = bench.folder / "rows.jsonl"
-    good = '{"prompt": "q", "response": "a"}\n'
-    nested = "[" * 600 + "]" * 600
-    path.write_text(good + f'{{"prompt": "q", "response": 4, "x": {nested}}}\n')
-    out = bench.folder / "s.jsonl"
-    summary = bench.score(bench.checked(f"data.files={path}", f"out={out}", QUARANTINE))
+    path.write_text(f'{{"prompt": "q", "response": "a"}}\n{{"prompt": "q", {entries}}}\n')
+    summary = bench.scored(path, QUARANTINE)
     assert (summary.rows, summary.quarantined) == (1, 1)
-    aside = read_lines(bench.folder / "s.jsonl.quarantine.jsonl")
-    assert "saw 4 (int)" in aside[0]["reason"]
-    assert str(aside[0]["fields"]["x"]) == nested
+    (aside,) = read_lines(bench.folder / "s.jsonl.quarantine.jsonl")
+    assert reason in aside["reason"]
+    assert str(aside["fields"][field]) == shown
 
 
 def test_first_rows_count_what_is_set_aside(bench: Bench) -> None:
-    out = bench.folder / "s.jsonl"
-    keys = (f"data.files={mixed(bench)}", f"out={out}", QUARANTINE, "data.max_rows=4")
-    summary = bench.score(bench.checked(*keys))
+    summary = bench.scored(mixed(bench), QUARANTINE, "data.max_rows=4")
     assert (summary.rows_read, summary.quarantined) == (4, 3)
-    assert len(read_lines(out)) == 1
+    assert len(read_lines(bench.folder / "s.jsonl")) == 1
 
 
 def test_without_a_readable_row_the_reasons_end_the_job(bench: Bench) -> None:
@@ -175,6 +167,5 @@ def test_a_bad_row_ends_the_job_unless_it_may_be_set_aside(bench: Bench) -> None
 def test_an_older_file_of_bad_rows_goes_when_there_are_none(bench: Bench) -> None:
     older = bench.folder / "s.jsonl.quarantine.jsonl"
     older.write_text("{}\n")
-    out = f"out={bench.folder}/s.jsonl"
-    bench.score(bench.checked(f"data.files={bench.rows('a')}", out, QUARANTINE))
+    bench.scored(bench.rows("a"), QUARANTINE)
     assert not older.exists()

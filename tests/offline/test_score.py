@@ -3,7 +3,6 @@ off."""
 
 from __future__ import annotations
 
-import json
 import random
 
 import pyarrow as pa
@@ -18,14 +17,8 @@ from tests.offline.conftest import Bench
 
 
 def test_every_row_gets_its_columns(bench: Bench) -> None:
-    bench.rows("four", "silent", "", fold=3)
-    summary = bench.score(
-        bench.checked(
-            f"data.files={bench.folder}/rows.jsonl",
-            f"out={bench.folder}/s.jsonl",
-            "reward.max_missing=1",
-        )
-    )
+    data = bench.rows("four", "silent", "", fold=3)
+    summary = bench.scored(data, "reward.max_missing=1")
     first, silent, empty = read_lines(bench.folder / "s.jsonl")
     assert first == {
         "prompt": "question 0",
@@ -46,21 +39,18 @@ def test_every_row_gets_its_columns(bench: Bench) -> None:
 
 
 def test_a_rule_a_judge_and_a_scalar_model(bench: Bench) -> None:
-    bench.rows("one two", "abc")
-    checked = bench.checked(
-        f"data.files={bench.folder}/rows.jsonl",
-        f"out={bench.folder}/s.parquet",
+    bench.scored(
+        bench.rows("one two", "abc"),
         "reward.models=[length,judge,quality]",
         "reward.weights=[1.0,0.5,0.25]",
         f"reward.specs.judge.path={bench.folder}/judge-model",
         f"reward.specs.quality.path={bench.folder}/scalar-model",
         "reward.specs.quality.engine.kwargs.value=-2.0",
+        out="s.parquet",
     )
-    bench.score(checked)
     rows = pq.read_table(bench.folder / "s.parquet").to_pylist()
-    assert all(
-        row["score_judge"] in range(10) for row in rows
-    )  # an unscripted fake judge says a digit
+    # an unscripted fake judge says a digit
+    assert all(row["score_judge"] in range(10) for row in rows)
     assert [row["score_length"] for row in rows] == [0.7, 0.3]
     assert [row["score_quality"] for row in rows] == [-2.0, -2.0]
     for row in rows:
@@ -71,10 +61,8 @@ def test_a_rule_a_judge_and_a_scalar_model(bench: Bench) -> None:
 
 
 def test_a_response_with_a_lone_surrogate_is_scored_into_parquet(bench: Bench) -> None:
-    bench.rows("half a \ud83d", "abc")
-    out = bench.folder / "s.parquet"
-    bench.score(bench.checked(f"data.files={bench.folder}/rows.jsonl", f"out={out}"))
-    rows = pq.read_table(out).to_pylist()
+    bench.scored(bench.rows("half a \ud83d", "abc"), out="s.parquet")
+    rows = pq.read_table(bench.folder / "s.parquet").to_pylist()
     assert [row["response"] for row in rows] == ["half a \ufffd", "abc"]
     assert [row["score_length"] for row in rows] == [0.8, 0.3]  # 8 and 3 characters
     warnings = [notice for notice in bench.notices if "lone surrogate" in notice]
@@ -87,13 +75,12 @@ def test_the_tokens_of_half_a_letter_are_counted(bench: Bench) -> None:
     from tests.engine_models import write_tokenizer  # imports torch
 
     write_tokenizer(bench.folder / "policy")
-    file = bench.rows("half a \ud83d.")
-    settings = (
+    bench.scored(
+        bench.rows("half a \ud83d."),
         f"data.tokenizer={bench.folder}/policy",
         "reward.transforms.length={kind: length, target: 8, per_token: 0.25}",
     )
-    bench.score(bench.checked(f"data.files={file}", f"out={bench.folder}/s.jsonl", *settings))
-    (row,) = map(json.loads, (bench.folder / "s.jsonl").read_text().splitlines())
+    (row,) = read_lines(bench.folder / "s.jsonl")
     assert row["reward"] == pytest.approx(0.9 - 0.25)
 
 
@@ -108,9 +95,7 @@ def test_lists_stay_lists_and_types_are_those_of_the_file(bench: Bench) -> None:
         }
     )
     pq.write_table(table, bench.folder / "rows.parquet")
-    summary = bench.score(
-        bench.checked(f"data.files={bench.folder}/rows.parquet", f"out={bench.folder}/s.parquet")
-    )
+    summary = bench.scored(bench.folder / "rows.parquet", out="s.parquet")
     scored = pq.read_table(bench.folder / "s.parquet")
     assert scored.select(table.column_names).equals(table)
     assert scored["reward"].to_pylist() == [[0.4, 0.1, 0.0], [0.2]]
@@ -197,28 +182,22 @@ def test_the_same_numbers_with_groups_kept_whole(bench: Bench) -> None:
 
 
 def test_what_a_judge_read_and_wrote_on_request(bench: Bench) -> None:
-    bench.rows(["one two", "abc"], ["d"])
-    checked = bench.checked(
-        f"data.files={bench.folder}/rows.jsonl",
-        f"out={bench.folder}/s.parquet",
+    data = bench.rows(["one two", "abc"], ["d"])
+    bench.scored(
+        data,
         "columns=[raw,rendered]",
         "reward.models=[length,judge]",
         f"reward.specs.judge.path={bench.folder}/judge-model",
         "reward.specs.judge.engine.kwargs.text=7",
+        out="s.parquet",
     )
-    bench.score(checked)
     rows = pq.read_table(bench.folder / "s.parquet").to_pylist()
     assert [row["raw_judge"] for row in rows] == [["7", "7"], ["7"]]
     assert ["abc" in text for text in rows[0]["rendered_judge"]] == [False, True]
     assert [row["raw_length"] for row in rows] == [["", ""], [""]]
-    bench.score(
-        bench.checked(f"data.files={bench.folder}/rows.jsonl", f"out={bench.folder}/plain.jsonl")
-    )
-    assert not any(
-        name.startswith(("raw", "rendered"))
-        for row in read_lines(bench.folder / "plain.jsonl")
-        for name in row
-    )
+    bench.scored(data, out="plain.jsonl")
+    for row in read_lines(bench.folder / "plain.jsonl"):
+        assert not any(name.startswith(("raw", "rendered")) for name in row)
 
 
 def test_the_same_numbers_with_groups_shuffled_and_rows_in_their_own_order(bench: Bench) -> None:
@@ -229,14 +208,7 @@ def test_the_same_numbers_with_groups_shuffled_and_rows_in_their_own_order(bench
     scored = {}
     for name, numbers in (("neat", range(40)), ("shuffled", order)):
         path = write_lines(bench.folder / f"{name}.jsonl", [{**rows[i], "i": i} for i in numbers])
-        bench.score(
-            bench.checked(
-                f"data.files={path}",
-                f"out={bench.folder}/s-{name}.jsonl",
-                "data.batch_size=8",
-                transform,
-            )
-        )
+        bench.scored(path, "data.batch_size=8", transform, out=f"s-{name}.jsonl")
         scored[name] = read_lines(bench.folder / f"s-{name}.jsonl")
     assert [row["i"] for row in scored["shuffled"]] == order
     neat = {row["i"]: row["reward"] for row in scored["neat"]}

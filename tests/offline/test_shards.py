@@ -18,27 +18,20 @@ BY_GROUP = "reward.transforms.length={kind: standardize, by: group}"
 
 
 def numbered(bench: Bench, count: int, *, groups: int = 1000) -> Path:
-    path = bench.folder / "rows.jsonl"
-    rows = [
-        {"prompt": f"q{i % groups}", "response": "x" * (i * 7 % 11 + 1), "i": i}
-        for i in range(count)
-    ]
-    write_lines(path, rows)
-    return path
-
-
-def score(bench: Bench, data: Path, *keys: str, out: str = "s.jsonl") -> None:
-    bench.score(bench.checked(f"data.files={data}", f"out={bench.folder}/{out}", *keys))
+    rows = []
+    for i in range(count):
+        rows.append({"prompt": f"q{i % groups}", "response": "x" * (i * 7 % 11 + 1), "i": i})
+    return write_lines(bench.folder / "rows.jsonl", rows)
 
 
 @pytest.mark.parametrize("settings", [(), (BY_GROUP,), ("data.batch_size=2",)])
 def test_the_shards_together_are_the_whole_run(bench: Bench, settings: tuple[str, ...]) -> None:
     data = numbered(bench, 23, groups=5)
-    score(bench, data, *settings, out="whole.jsonl")
+    bench.scored(data, *settings, out="whole.jsonl")
     parts: list[dict[str, Any]] = []
     sizes: list[int] = []
     for i in (1, 2, 3):
-        score(bench, data, *settings, f"shard={i}/3")
+        bench.scored(data, *settings, f"shard={i}/3")
         rows = read_lines(bench.folder / f"s-{i}-of-3.jsonl")
         sizes.append(len(rows))
         parts += rows
@@ -52,7 +45,7 @@ def test_a_group_is_in_one_shard(bench: Bench) -> None:
     data = numbered(bench, 20, groups=4)
     prompts: list[set[str]] = []
     for i in (1, 2):
-        score(bench, data, BY_GROUP, f"shard={i}/2")
+        bench.scored(data, BY_GROUP, f"shard={i}/2")
         prompts.append({row["prompt"] for row in read_lines(bench.folder / f"s-{i}-of-2.jsonl")})
     assert prompts == [{"q0", "q2"}, {"q1", "q3"}]
 
@@ -64,7 +57,7 @@ def test_shards_of_parquet_have_the_types_of_the_whole_file(bench: Bench) -> Non
     )
     tables = []
     for i in (1, 2):
-        score(bench, path, f"shard={i}/2", out="s.parquet")
+        bench.scored(path, f"shard={i}/2", out="s.parquet")
         tables.append(pq.read_table(bench.folder / f"s-{i}-of-2.parquet"))
     assert tables[0].schema.equals(tables[1].schema)
     assert [table["x"].to_pylist() for table in tables] == [[1.0], [0.5]]
@@ -72,10 +65,10 @@ def test_shards_of_parquet_have_the_types_of_the_whole_file(bench: Bench) -> Non
 
 def test_the_rows_of_parquet_are_chosen_by_the_shard(bench: Bench) -> None:
     data = numbered(bench, 600)
-    score(bench, data, out="rows.parquet")
+    bench.scored(data, out="rows.parquet")
     numbers: list[int] = []
     for i in (1, 2):
-        score(bench, bench.folder / "rows.parquet", f"shard={i}/2", out="s.parquet")
+        bench.scored(bench.folder / "rows.parquet", f"shard={i}/2", out="s.parquet")
         part = pq.read_table(bench.folder / f"s-{i}-of-2.parquet")
         lengths = [len(text) / 10 for text in part["response"].to_pylist()]
         assert part["reward"].to_pylist() == lengths
@@ -90,8 +83,7 @@ def test_a_bad_row_is_in_one_shard(bench: Bench) -> None:
     read = []
     aside: list[int] = []
     for i in (1, 2):
-        keys = (f"data.files={path}", f"out={bench.folder}/s.jsonl", f"shard={i}/2")
-        summary = bench.score(bench.checked(*keys, "data.on_bad_row=quarantine"))
+        summary = bench.scored(path, f"shard={i}/2", "data.on_bad_row=quarantine")
         read.append((summary.rows_read, summary.quarantined))
         rows = read_lines(bench.folder / f"s-{i}-of-2.jsonl.quarantine.jsonl")
         aside += [row["row"] for row in rows]
@@ -116,35 +108,35 @@ def test_a_shard_goes_on_by_itself(bench: Bench, monkeypatch: pytest.MonkeyPatch
 
 def test_names_sort_as_the_shards_do(bench: Bench) -> None:
     data = numbered(bench, 12)
-    score(bench, data, "shard=3/12")
+    bench.scored(data, "shard=3/12")
     assert (bench.folder / "s-03-of-12.jsonl").exists()
 
 
 @pytest.mark.parametrize(
     ("shard", "words"),
     [
-        ("0/4", "need one of shard=1/4 to shard=4/4"),
-        ("5/4", "need one of shard=1/4 to shard=4/4"),
-        ("1/0", "i counts from 1 to n"),
-        ("2", "need i/n"),
-        ("'1/2/3'", "need i/n"),
-        ("-1/4", "need i/n"),
+        ("0/4", "shard=1/4 to shard=4/4"),
+        ("5/4", "shard=1/4 to shard=4/4"),
+        ("1/0", "from 1 to n"),
+        ("2", "i/n"),
+        ("'1/2/3'", "i/n"),
+        ("-1/4", "i/n"),
     ],
 )
 def test_a_shard_that_is_none_is_a_sentence(bench: Bench, shard: str, words: str) -> None:
     data = numbered(bench, 5)
     with pytest.raises(ConfigError, match=words):
-        score(bench, data, f"shard={shard}")
+        bench.scored(data, f"shard={shard}")
 
 
 def test_a_shard_without_rows_is_a_sentence(bench: Bench) -> None:
     data = numbered(bench, 2)
     with pytest.raises(DataError, match="fewer readable rows than shards; give a smaller n"):
-        score(bench, data, "shard=3/3")
+        bench.scored(data, "shard=3/3")
 
 
 @pytest.mark.parametrize("by", ["batch", "running"])
 def test_what_depends_on_the_batch_is_not_sharded(bench: Bench, by: str) -> None:
     transform = f"reward.transforms.length={{kind: standardize, by: {by}}}"
     with pytest.raises(ConfigError, match=r"shard=1/2: some transforms depend on the other rows"):
-        score(bench, numbered(bench, 4), transform, "shard=1/2")
+        bench.scored(numbered(bench, 4), transform, "shard=1/2")

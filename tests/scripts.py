@@ -1,0 +1,19 @@
+"""Scripts outside of any package, as modules."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+
+def load_script(path: Path) -> ModuleType:
+    """Run a script's definitions; its `main` is not called."""
+    spec = importlib.util.spec_from_file_location(f"{path.parent.name}_{path.stem}_script", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up there
+    spec.loader.exec_module(module)
+    return module
