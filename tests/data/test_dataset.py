@@ -93,7 +93,7 @@ def test_cut_prompts_are_counted(jsonl, tokenizer, caplog):
     ],
 )
 def test_what_leaves_nothing_to_train_on(jsonl, tokenizer, lengths, settings, error, named):
-    path = jsonl([words(length) for length in lengths])
+    path = jsonl(list(map(words, lengths)))
     with pytest.raises(error, match="(?s)" + named.replace("{path}", re.escape(str(path)))):
         load(DataConfig(**{"train_files": str(path), **settings}), tokenizer)
 
