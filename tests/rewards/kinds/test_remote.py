@@ -39,20 +39,28 @@ def item(response: str, prompt: Any = "Q?", truth: str | None = "4") -> ScoreIte
     )
 
 
-async def score(server: Server, items: list[ScoreItem], **options: Any) -> list[ScoreResult]:
-    remote = http_spec(
-        Options(**({"wire": "slime", "url": server.url, "max_tries": 1} | options)),
-        "reward.specs.r",
-    )
+async def score(
+    server: Server, items: list[ScoreItem], tokenizer: Any = None, **options: Any
+) -> list[ScoreResult]:
+    entries = Options(**({"wire": "slime", "url": server.url, "max_tries": 1} | options))
+    remote = http_spec(entries, "reward.specs.r")
     calls = Direct(remote)
-    spec = RewardSpec(name="r", kind="remote", weight=1.0, remote=remote)
-    context = KindContext(pool=None, tokenizer=None, calls={"remote": calls})  # type: ignore[arg-type]
     try:
-        results = await RemoteReward.from_spec(spec, context).score(items)
+        results = await reward_of(remote, tokenizer, calls, options=entries).score(items)
     finally:
         await calls.wire.aclose()
     assert calls.methods == ([("reward", True)] if items else [])
     return results
+
+
+def reward_of(
+    remote: HTTPSpec, tokenizer: Any = None, calls: Any = None, **fields: Any
+) -> RemoteReward:
+    spec = RewardSpec(name="r", kind="remote", weight=1.0, remote=remote, **fields)
+    pool: Any = None
+    ways = {"remote": calls} if calls else {}
+    surroundings = KindContext(pool=pool, tokenizer=lambda path: tokenizer, calls=ways)
+    return RemoteReward.from_spec(spec, surroundings)
 
 
 async def test_scores_and_columns() -> None:
@@ -96,13 +104,10 @@ async def test_prompts_are_text(prompt: Any, text: str) -> None:
 
 async def test_failures_are_statuses_and_no_numbers() -> None:
     with serving(lambda seen: Reply(None if seen.body["response"] == "b" else 3)) as server:
-        results = await score(server, [item("a"), item("b"), item("c")])
-    assert [(r.value, r.status) for r in results] == [
-        (3.0, "ok"),
-        (None, "provider_error"),
-        (3.0, "ok"),
-    ]
-    assert "gave None as a reward" in results[1].detail
+        first, broken, last = await score(server, [item("a"), item("b"), item("c")])
+    assert (first.value, first.status, last.value, last.status) == (3.0, "ok", 3.0, "ok")
+    assert (broken.value, broken.status) == (None, "provider_error")
+    assert "gave None as a reward" in broken.detail
     with serving(script(Reply(1, delay_s=600.0))) as server:
         [late] = await score(server, [item("a")], timeout_s=expires(0.1))
     assert (late.value, late.status) == (None, "timeout")
@@ -115,21 +120,14 @@ async def test_nothing_to_score() -> None:
 
 
 def test_rendering_shows_what_is_sent() -> None:
-    remote = http_spec(Options(wire="slime", url="http://localhost:1"), "w")
-    reward = RemoteReward.from_spec(
-        RewardSpec(name="r", kind="remote", weight=1.0, remote=remote),
-        KindContext(pool=None, tokenizer=None),
-    )  # type: ignore[arg-type]
+    reward = reward_of(http_spec(Options(wire="slime", url="http://localhost:1"), "w"))
     assert [read.text for read in reward.render([item("four")])] == ["Q?\n---\nfour"]
 
 
 def test_a_server_that_writes_text_gives_no_score() -> None:
     remote = http_spec(Options(wire="openai", url="http://localhost:1/v1", model="m"), "w")
     with pytest.raises(ConfigError, match="use kind: generative"):
-        RemoteReward.from_spec(
-            RewardSpec(name="r", kind="remote", weight=1.0, remote=remote),
-            KindContext(pool=None, tokenizer=None),
-        )  # type: ignore[arg-type]
+        reward_of(remote)
 
 
 def test_options_become_a_spec(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,9 +155,10 @@ def test_defaults_are_those_of_the_spec() -> None:
         ({"url": "http://host:99999/"}, r"w\.url: this is no address"),
         ({"wire": "openai"}, r"w\.model"),
         (
-            {"api_key_env": "NO_SUCH_KEY"},
-            r"w\.api_key_env=NO_SUCH_KEY: this environment variable is not set",
+            {"wire": "openai", "model": "m", "template": "/policy"},
+            "wire openai applies its model's",
         ),
+        ({"api_key_env": "NO_SUCH_KEY"}, r"w\.api_key_env=NO_SUCH_KEY: .* is not set"),
         ({"timeout_s": 0.0}, r"w\.timeout_s=0\.0"),
         ({"timeout_s": float("inf")}, r"w\.timeout_s=inf"),
         ({"max_concurrency": 0}, r"w\.max_concurrency=0: give at least 1"),
@@ -167,10 +166,7 @@ def test_defaults_are_those_of_the_spec() -> None:
         ({"batch_size": -1}, r"w\.batch_size=-1"),
         ({"requests_per_minute": 0.0}, r"w\.requests_per_minute=0\.0"),
         # 32 requests at 10 a minute: the last waits 192 s
-        (
-            {"requests_per_minute": 10.0},
-            "wait up to 192 s .* give max_concurrency=5 or timeout_s=384",
-        ),
+        ({"requests_per_minute": 10.0}, "192 s .* give max_concurrency=5 or timeout_s=384"),
     ],
 )
 def test_problems_name_their_entry(
@@ -200,33 +196,14 @@ def test_types_are_checked() -> None:
 async def test_a_templated_prompt_is_what_the_policy_read(tokenizer: Any) -> None:
     """Servers written for a policy's template split `query` there, to find the prompt and the
     response."""
-    remote_rows = [item("four", prompt="another text for reward models")]
+    rows = [item("four", prompt="another text for reward models")]
     with serving(script(Reply({"rewards": [1.0]}))) as server:
-        options = Options(wire="openrlhf", url=server.url, max_tries=1, template="/policy")
-        remote = http_spec(options, "reward.specs.r")
-        calls = Direct(remote)
-        spec = RewardSpec(name="r", kind="remote", weight=1.0, remote=remote, options=options)
-        context = KindContext(pool=None, tokenizer=lambda path: tokenizer, calls={"remote": calls})  # type: ignore[arg-type]
-        try:
-            (result,) = await RemoteReward.from_spec(spec, context).score(remote_rows)
-        finally:
-            await calls.wire.aclose()
-    prompt = tokenizer.apply_chat_template(
-        [{"role": "user", "content": "Q?"}], tokenize=False, add_generation_prompt=True
-    )
+        (result,) = await score(server, rows, tokenizer, wire="openrlhf", template="/policy")
+    turns = [{"role": "user", "content": "Q?"}]
+    prompt = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
     assert result.value == 1.0
     assert server.seen[0].body["query"] == [prompt + "four"]
     assert server.seen[0].body["prompts"] == [prompt]
-
-
-def test_a_template_is_for_reward_servers_alone() -> None:
-    with pytest.raises(
-        ConfigError, match="a server of the wire openai applies its model's own template"
-    ):
-        http_spec(
-            Options(wire="openai", url="http://a:1/v1", model="m", template="/policy"),
-            "reward.specs.r",
-        )
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,9 @@ from rmrl.rewards.kinds.rendering import (
     tokenize,
     with_note,
 )
-from rmrl.rewards.rules.dropin import DropIn, load_dropin
+from rmrl.rewards.rules.dropin import DropIn
 from rmrl.types import ScoreResult
+from tests.rewards.kinds.scripted import dropin
 from tests.rewards.parts import items
 
 TURN = [{"role": "user", "content": "hi"}]
@@ -36,16 +37,24 @@ def read(value: Any, tokenizer: Any, *, generation_prompt: bool = True) -> Rende
     )
 
 
-def dropin(folder: Path, code: str) -> DropIn:
-    path = folder / "d.py"
-    path.write_text(code, encoding="utf-8")
-    return load_dropin(path, "d")
+BACK = "def rm_postprocess(results):\n    return results\n"
 
 
-def test_a_string_is_taken_as_it_is(tokenizer: Any):
-    rendered = read("ab", tokenizer)
-    assert rendered.text == "ab"
-    assert tokenizer.decode(rendered.token_ids) == "ab"
+def preprocessing(folder: Path, returned: str, columns: str = "") -> DropIn:
+    """A drop-in whose rm_preprocess returns `returned`, of the responses `r` and columns."""
+    code = f"def rm_preprocess(p, r, t{columns and f', {columns}'}):\n    return {returned}\n"
+    return dropin(folder, code + BACK)
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "decoded"),
+    [("ab", "ab", "ab"), (("ab", "c"), "ab\n---\nc", "abc")],
+    ids=["a string as it is", "a pair"],
+)
+def test_strings_and_pairs(tokenizer: Any, value: Any, text: str, decoded: str):
+    rendered = read(value, tokenizer)
+    assert rendered.text == text
+    assert tokenizer.decode(rendered.token_ids) == decoded
 
 
 def test_token_ids_in_every_form(tokenizer: Any):
@@ -71,46 +80,22 @@ def test_messages_go_through_the_chat_template(tokenizer: Any):
     assert rendered.token_ids.count(start) == 1
 
 
-def test_a_pair(tokenizer: Any):
-    rendered = read(("ab", "c"), tokenizer)
-    assert rendered.text == "ab\n---\nc"
-    assert tokenizer.decode(rendered.token_ids) == "abc"
-
-
 @pytest.mark.parametrize(
-    "value",
-    [None, 3, 0.5, [], {}, [1.5], [True], ["a", "b"], ("a", "b", "c"), [{"role": "user"}], b"x"],
+    ("value", "words"),
+    [
+        *((value, f"returned {value!r}") for value in (None, 3, 0.5, [], {}, [1.5], [True])),
+        *((value, f"returned {value!r}") for value in (["a", "b"], ("a", "b", "c"), b"x")),
+        ([{"role": "user"}], "as an input; give a string, token ids"),
+        ([1, 99999], "returned token id 99999, and the reward model's tokenizer has "),
+        ([1, -1], "token id -1"),
+        ([*TURN, {"role": "tool", "content": "x"}], "refuses messages of the roles user, tool"),
+    ],
 )
-def test_anything_else_is_named(tokenizer: Any, value: Any):
-    with pytest.raises(
-        RewardFunctionError,
-        match=r"rm_preprocess of reward 'j' returned .* as an input; give a string, token ids",
-    ):
+def test_anything_else_is_named(tokenizer: Any, value: Any, words: str):
+    with pytest.raises(RewardFunctionError) as caught:
         read(value, tokenizer)
-
-
-def test_ids_that_no_token_has(tokenizer: Any):
-    with pytest.raises(
-        RewardFunctionError,
-        match=(
-            rf"returned token id 99999, and the reward model's tokenizer has {len(tokenizer)}"
-            r" tokens"
-        ),
-    ):
-        read([1, 99999], tokenizer)
-    with pytest.raises(RewardFunctionError, match="token id -1"):
-        read([1, -1], tokenizer)
-
-
-def test_a_template_that_refuses(tokenizer: Any):
-    with pytest.raises(
-        RewardFunctionError,
-        match=(
-            r"rm_preprocess of reward 'j': the chat template of .* refuses messages of the roles"
-            r" user, tool"
-        ),
-    ):
-        read([*TURN, {"role": "tool", "content": "x"}], tokenizer)
+    assert str(caught.value).startswith("rm_preprocess of reward 'j'")
+    assert words in str(caught.value)
 
 
 def test_messages_without_a_template(tokenizer: Any, monkeypatch: pytest.MonkeyPatch):
@@ -151,11 +136,7 @@ def rm_postprocess(results, responses):
 
 
 def test_responses_reach_a_drop_in_without_special_tokens(tokenizer: Any, tmp_path: Path):
-    code = (
-        "def rm_preprocess(p, r, t):\n    return r\ndef rm_postprocess(results):\n    return"
-        " results\n"
-    )
-    (text,) = preprocess(dropin(tmp_path, code), items("x<|im_end|>"), tokenizer)
+    (text,) = preprocess(preprocessing(tmp_path, "r"), items("x<|im_end|>"), tokenizer)
     assert text == "x< |im_end|>"
 
 
@@ -175,14 +156,11 @@ def test_arrays_and_tuples_are_lists():
 
 
 def test_empty_inputs_are_filled_in():
-    results = fill_in(
-        [Rendered("", ()), Rendered("a", (1,)), Rendered("", ())], [ScoreResult(value=1.0)]
-    )
-    assert [(r.value, r.status) for r in results] == [
-        (None, "user_error"),
-        (1.0, "ok"),
-        (None, "user_error"),
-    ]
+    reads = [Rendered("", ()), Rendered("a", (1,)), Rendered("", ())]
+    empty, full, last = fill_in(reads, [ScoreResult(value=1.0)])
+    assert (full.value, full.status) == (1.0, "ok")
+    for result in (empty, last):
+        assert (result.value, result.status) == (None, "user_error")
 
 
 def test_words_for_a_server_are_not_tokenized():
@@ -219,31 +197,20 @@ def test_the_marker_depends_on_prompt_and_response_alone(tokenizer: Any):
 
 def test_where_the_note_goes(tokenizer: Any):
     (exhibit,) = exhibits(items("r"), tokenizer, fenced=True)
-    note, ask, example = (
-        exhibit.fence.note(),
-        {"role": "user", "content": f"Rate {exhibit.text}"},
-        {"role": "user", "content": "e"},
-    )
-    noted = {"role": "user", "content": f"{note}\n\n{ask['content']}"}
-    rules, reply = (
-        {"role": "system", "content": "Be fair.\n"},
-        {"role": "assistant", "content": "7"},
-    )
-    assert with_note([rules, example, reply, ask], exhibit) == [
-        rules,
-        example,
-        reply,
-        noted,
-    ]  # what all requests share stays ahead
-    assert with_note([{"role": "system", "content": exhibit.text}], exhibit)[0][
-        "content"
-    ].startswith(note)
+    note = exhibit.fence.note()
+    rules = {"role": "system", "content": "Be fair.\n"}
+    example = {"role": "user", "content": "e"}
+    reply = {"role": "assistant", "content": "7"}
+    ask = {"role": "user", "content": f"Rate {exhibit.text}"}
+    noted = {"role": "user", "content": f"{note}\n\nRate {exhibit.text}"}
+    # what all requests share stays ahead
+    assert with_note([rules, example, reply, ask], exhibit) == [rules, example, reply, noted]
+    (shown,) = with_note([{"role": "system", "content": exhibit.text}], exhibit)
+    assert shown["content"].startswith(note)
     assert ask["content"] == f"Rate {exhibit.text}"  # a drop-in's own messages stay what they are
-    assert with_note([example], exhibit) == [example]  # the response is not in it
-    assert (
-        with_note(f"Rate {exhibit.text}", exhibit) == f"Rate {exhibit.text}"
-    )  # a drop-in's own string
-    assert with_note([1, 2], exhibit) == [1, 2]
+    # the response is not in it; a drop-in's own string; token ids
+    for unchanged in ([example], f"Rate {exhibit.text}", [1, 2]):
+        assert with_note(unchanged, exhibit) == unchanged
     (bare,) = exhibits(items("r"), tokenizer, fenced=False)
     assert with_note([ask], bare) == [ask]
 
@@ -257,40 +224,29 @@ def test_a_template_without_system_messages_can_have_a_note_on_the_fence(
     )
     monkeypatch.setattr(tokenizer, "chat_template", refusing)
     (exhibit,) = exhibits(items("r"), tokenizer, fenced=True)
-    assert (
-        read(as_judge_input(f"Rate {exhibit.text}", exhibit, tokenizer), tokenizer).text
-        == f"{exhibit.fence.note()}\n\nRate {exhibit.text}"
-    )
+    judged = as_judge_input(f"Rate {exhibit.text}", exhibit, tokenizer)
+    assert read(judged, tokenizer).text == f"{exhibit.fence.note()}\n\nRate {exhibit.text}"
 
 
 def test_a_question_of_ours(tokenizer: Any, monkeypatch: pytest.MonkeyPatch):
     (exhibit,) = exhibits(items("r"), tokenizer, fenced=True)
     (bare,) = exhibits(items("r"), tokenizer, fenced=False)
-    message = {"role": "user", "content": f"{exhibit.fence.note()}\n\n{exhibit.text}"}
-    assert (
-        as_judge_input(exhibit.text, exhibit, tokenizer)
-        == as_judge_input(exhibit.text, exhibit, None)
-        == [message]
-    )
+    question = f"{exhibit.fence.note()}\n\n{exhibit.text}"
+    for reader in (tokenizer, None):
+        turns = as_judge_input(exhibit.text, exhibit, reader)
+        assert turns == [{"role": "user", "content": question}]
     assert as_judge_input("r", bare, tokenizer) == [{"role": "user", "content": "r"}]
     monkeypatch.setattr(tokenizer, "chat_template", None)
-    assert (
-        as_judge_input(exhibit.text, exhibit, tokenizer)
-        == f"{exhibit.fence.note()}\n\n{exhibit.text}\n\n"
-    )
+    assert as_judge_input(exhibit.text, exhibit, tokenizer) == f"{question}\n\n"
     assert as_judge_input("r", bare, tokenizer) == "r\n\n"
 
 
 def test_a_drop_in_may_fence_by_itself(tokenizer: Any, tmp_path: Path):
-    code = """
-def rm_preprocess(text_prompts, text_responses, tgt_tokenizer, fences):
-    return [f"{fence.note()} {fence.wrap(text[-2:])}" for text, fence in zip(text_responses, fences, strict=True)]
-def rm_postprocess(results):
-    return results
-"""
-    (told,) = preprocess(dropin(tmp_path, code), items("abcd"), tokenizer)
+    returned = "[f'{f.note()} {f.wrap(x[-2:])}' for x, f in zip(r, fences, strict=True)]"
+    fencing = preprocessing(tmp_path, returned, "fences")
+    (text,) = preprocess(fencing, items("abcd"), tokenizer)
     fence = new_fence("abcd", salt="Q")
-    assert told == f"{fence.note()} {fence.wrap('cd')}"
+    assert text == f"{fence.note()} {fence.wrap('cd')}"
 
 
 @pytest.mark.parametrize(
@@ -298,30 +254,23 @@ def rm_postprocess(results):
 )
 def test_a_fence_that_a_drop_in_cut_is_taken_away(tokenizer: Any, tmp_path: Path, form: str):
     """All that follows an open fence would count as data."""
-    code = (
-        f"def rm_preprocess(text_prompts, text_responses, tgt_tokenizer):\n    return [{form} for"
-        " text in text_responses]\n"
-    )
-    cuts = dropin(tmp_path, code + "def rm_postprocess(results):\n    return results\n")
-    answered = items("a long answer that is longer than thirty letters")
-    (told,) = preprocess(
-        cuts, answered, tokenizer, displayed=exhibits(answered, tokenizer, fenced=True)
-    )
-    text = told if isinstance(told, str) else told[0]["content"]
-    marker = exhibits(answered, tokenizer, fenced=True)[0].fence.marker
-    assert marker not in text
-    assert text in "a long answer that is longer than thirty letters"
+    response = "a long answer that is longer than thirty letters"
+    rows = items(response)
+    displayed = exhibits(rows, tokenizer, fenced=True)
+    cuts = preprocessing(tmp_path, f"[{form} for text in r]")
+    (cut,) = preprocess(cuts, rows, tokenizer, displayed=displayed)
+    text = cut if isinstance(cut, str) else cut[0]["content"]
+    assert displayed[0].fence.marker not in text
+    assert text in response
 
 
 def test_a_drop_ins_messages_have_a_note_on_the_fence(tokenizer: Any, tmp_path: Path):
-    code = "def rm_preprocess(p, r, t):\n    return [[{'role': 'user', 'content': x}] for x in r]\n"
-    code += "def rm_postprocess(results):\n    return results\n"
-    found, rows = dropin(tmp_path, code), items("a")
-    displayed = exhibits(rows, tokenizer, fenced=True)
-    assert preprocess(found, rows, tokenizer, displayed=displayed) == [
-        [{"role": "user", "content": f"{displayed[0].fence.note()}\n\n{displayed[0].text}"}]
-    ]
-    assert preprocess(found, rows, tokenizer) == [[{"role": "user", "content": "a"}]]
+    asks = preprocessing(tmp_path, "[[{'role': 'user', 'content': x}] for x in r]")
+    rows = items("a")
+    (exhibit,) = displayed = exhibits(rows, tokenizer, fenced=True)
+    noted = {"role": "user", "content": f"{exhibit.fence.note()}\n\n{exhibit.text}"}
+    assert preprocess(asks, rows, tokenizer, displayed=displayed) == [[noted]]
+    assert preprocess(asks, rows, tokenizer) == [[{"role": "user", "content": "a"}]]
 
 
 def test_token_ids_are_whole_numbers_in_a_list_an_array_or_a_tokenizers_output():
