@@ -46,28 +46,49 @@ class Asker:
         self.engine: Scripted
 
     async def __call__(
-        self, rows: Sequence[ScoreItem], judge: Callable[[str], TextOutput | list[TextOutput]] = better, *, options: Options = FREE,
-        code: str = "", sampling: Sampling = GREEDY, remote: bool = False,
-    ) -> list[ScoreResult]:  # fmt: skip
-
+        self,
+        rows: Sequence[ScoreItem],
+        judge: Callable[[str], TextOutput | list[TextOutput]] = better,
+        *,
+        options: Options = FREE,
+        code: str = "",
+        remote: bool = False,
+        **entries: Any,
+    ) -> list[ScoreResult]:
         def answer(request: GenerateRequest) -> list[TextOutput]:
             self.reads.append(request.messages[-1][1] if request.messages else request.text)
-            told = judge(self.reads[-1])
-            return told if isinstance(told, list) else [told]
+            output = judge(self.reads[-1])
+            return output if isinstance(output, list) else [output]
 
         self.engine, self.reads = Scripted(answer), []
-        entries: dict[str, Any] = {
-            "sampling": sampling,
-            "options": options,
-            "dropin": dropin(self.folder, code) if code else None,
-        }
+        if code:
+            entries["dropin"] = dropin(self.folder, code)
         if remote:
-            entries |= {
-                "remote": HTTPSpec(url="http://127.0.0.1:9/v1", wire="openai", model="m"),
-                "roles": (),
-            }
+            server = HTTPSpec(url="http://127.0.0.1:9/v1", wire="openai", model="m")
+            entries |= {"remote": server, "roles": ()}
         self.context = context(self.tokenizer, **{"remote" if remote else "main": self.engine})
-        return await GroupReward.from_spec(spec("group", **entries), self.context).score(rows)
+        reward = GroupReward.from_spec(spec("group", options=options, **entries), self.context)
+        return await reward.score(rows)
+
+    @property
+    def flips(self) -> list[float]:
+        """Pairs whose orders disagree, and pairs that were judged in both."""
+        ((name, flips),) = self.context.counts.totals.items()
+        assert name == "position_flips"
+        return flips
+
+
+def free(**options: Any) -> Options:
+    return Options(fence=False, **options)
+
+
+def values_of(results: Sequence[ScoreResult]) -> list[float | None]:
+    return [result.value for result in results]
+
+
+def standing(results: Sequence[ScoreResult]) -> list[tuple[float | None, int]]:
+    """Each response's value and the number of its games."""
+    return [(result.value, result.extra["games"]) for result in results]
 
 
 @pytest.fixture
@@ -81,21 +102,21 @@ def ask(tokenizer: Any, tmp_path: Path) -> Asker:
 async def test_every_pair_in_both_orders(ask: Asker):
     results = await ask(group("q1", "q3", "q2"))
     assert len(ask.reads) == 6
-    assert [r.value for r in results] == [0.0, 1.0, 0.5]
+    assert values_of(results) == [0.0, 1.0, 0.5]
     assert [r.extra for r in results] == [
         {"wins": 0, "games": 2},
         {"wins": 2, "games": 2},
         {"wins": 1, "games": 2},
     ]
-    assert ask.context.counts.totals == {"position_flips": [0, 3]}
+    assert ask.flips == [0, 3]
     assert sum(r.tokens_in for r in results) == 60  # each comparison once
     assert sum(r.tokens_out for r in results) == 6
 
 
 async def test_a_judge_that_prefers_the_first_place_decides_nothing(ask: Asker):
     results = await ask(group("q1", "q3", "q2"), lambda read: said("A"))
-    assert [r.value for r in results] == [0.5, 0.5, 0.5]
-    assert ask.context.counts.totals == {"position_flips": [3, 3]}
+    assert values_of(results) == [0.5, 0.5, 0.5]
+    assert ask.flips == [3, 3]
 
 
 @pytest.mark.parametrize(
@@ -110,48 +131,26 @@ async def test_a_win_beside_a_tie_counts_as_configured(
     def judge(read: str) -> TextOutput:
         return said("A") if QUALITY.findall(read) == ["3", "1"] else said("tie")
 
-    results = await ask(
-        group("q3", "q1"), judge, options=Options(fence=False, how=how, on_flip=on_flip)
-    )
-    assert [r.value for r in results] == values
-    assert ask.context.counts.totals == {
-        "position_flips": [1, 1]
-    }  # the orders disagree, whatever that is worth
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        (Options(on_flip="agree"), "w.on_flip=agree: give tie or judgebench or average"),
-        (
-            Options(on_flip="average", both_orders=False),
-            "w.on_flip=average is about pairs judged in both orders",
-        ),
-        (
-            Options(on_flip="judgebench", how="listwise"),
-            "here how=listwise and both_orders=True: leave it out",
-        ),
-    ],
-)
-def test_a_rule_for_flips_needs_both_orders(options: GroupReward.Options, problem: str):
-    assert problem in GroupReward.check_options(options, "w")[0]
+    results = await ask(group("q3", "q1"), judge, options=free(how=how, on_flip=on_flip))
+    assert values_of(results) == values
+    assert ask.flips == [1, 1]  # the orders disagree, whatever that is worth
 
 
 async def test_one_order_is_half_the_calls_and_counts_no_flips(ask: Asker):
     rows = group("q1", "q3", "q2", "q4")
-    results = await ask(rows, options=Options(fence=False, both_orders=False))
+    results = await ask(rows, options=free(both_orders=False))
     assert len(ask.reads) == 6
-    assert [r.value for r in results] == pytest.approx([0.0, 2 / 3, 1 / 3, 1.0])
+    assert values_of(results) == pytest.approx([0.0, 2 / 3, 1 / 3, 1.0])
     assert ask.context.counts.totals == {}
     again = ask.reads
-    await ask(rows, options=Options(fence=False, both_orders=False))
+    await ask(rows, options=free(both_orders=False))
     assert ask.reads == again
 
 
 async def test_groups_are_compared_within_and_sent_together(ask: Asker):
     rows = [*group("q1", "q2", number=4), *group("q7", number=5), *group("q9", "q8", number=6)]
     results = await ask(rows)
-    assert [r.value for r in results] == [0.0, 1.0, None, 1.0, 0.0]
+    assert values_of(results) == [0.0, 1.0, None, 1.0, 0.0]
     assert (results[2].status, "nothing to compare" in results[2].detail) == ("skipped", True)
     assert len(ask.engine.asked) == 1
     assert ask.engine.asked[0][0] == "generate"
@@ -161,25 +160,23 @@ async def test_groups_are_compared_within_and_sent_together(ask: Asker):
 async def test_equal_responses_tie_without_a_comparison(ask: Asker):
     results = await ask(group("q2", "q2", "q1"))
     assert len(ask.reads) == 4
-    assert [r.value for r in results] == [0.75, 0.75, 0.0]
-    assert ask.context.counts.totals == {"position_flips": [0, 2]}
-    assert [r.value for r in await ask(group("q2", "q2"))] == [0.5, 0.5]
+    assert values_of(results) == [0.75, 0.75, 0.0]
+    assert ask.flips == [0, 2]
+    assert values_of(await ask(group("q2", "q2"))) == [0.5, 0.5]
     assert ask.engine.asked == []
 
 
 async def test_fewer_pairs(ask: Asker):
-    results = await ask(group("q1", "q2", "q3", "q4"), options=Options(fence=False, max_pairs=4))
+    results = await ask(group("q1", "q2", "q3", "q4"), options=free(max_pairs=4))
     assert len(ask.reads) == 8
     assert sorted(r.extra["games"] for r in results) == [2, 2, 2, 2]
-    results = await ask(group("q1", "q2", "q3", "q4"), options=Options(fence=False, max_pairs=1))
+    results = await ask(group("q1", "q2", "q3", "q4"), options=free(max_pairs=1))
     assert sorted(r.status for r in results) == ["ok", "ok", "skipped", "skipped"]
 
 
 async def test_bradley_terry_strengths(ask: Asker):
-    results = await ask(
-        group("q1", "q3", "q2"), options=Options(fence=False, aggregate="bradley_terry")
-    )
-    values = [r.value for r in results]
+    results = await ask(group("q1", "q3", "q2"), options=free(aggregate="bradley_terry"))
+    values = values_of(results)
     # The best one's strength s, the middle one's being 1 and the last one's 1 / s: its 2 points and
     # half of the half game of the prior
     # are those expected, 2.25 = 1.5 s/(s+1) + s^2/(s^2+1)  <=>  s^3 - 5 s^2 - 3 s - 9 = 0  <=>  s =
@@ -189,28 +186,23 @@ async def test_bradley_terry_strengths(ask: Asker):
 
 async def test_a_pair_without_a_verdict_is_no_game(ask: Asker):
     def judge(read: str) -> TextOutput:
-        return (
-            said("", failure="timeout", detail="60 s")
-            if set(QUALITY.findall(read)) == {"1", "2"}
-            else better(read)
-        )
+        lost = set(QUALITY.findall(read)) == {"1", "2"}
+        return said("", failure="timeout", detail="60 s") if lost else better(read)
 
     results = await ask(group("q1", "q3", "q2"), judge)
-    assert [(r.value, r.extra["games"]) for r in results] == [(0.0, 1), (1.0, 2), (0.0, 1)]
-    assert ask.context.counts.totals == {"position_flips": [0, 2]}
+    assert standing(results) == [(0.0, 1), (1.0, 2), (0.0, 1)]
+    assert ask.flips == [0, 2]
 
 
 async def test_half_a_pair_is_no_game(ask: Asker):
-    results = await ask(
-        group("q1", "q2"),
-        lambda read: said("A") if read.index("q1") < read.index("q2") else said("hm"),
-    )
+    def judge(read: str) -> TextOutput:
+        return said("A" if read.index("q1") < read.index("q2") else "hm")
+
+    results = await ask(group("q1", "q2"), judge)
     assert [(r.value, r.status) for r in results] == [(None, "unparseable")] * 2
-    assert (
-        results[0].detail
-        == "none of its pairs has a verdict, as 1 of its 2 comparisons failed: no verdict in 'hm'"
-    )
-    assert ask.context.counts.totals == {"position_flips": [0, 0]}
+    reason = "none of its pairs has a verdict, as 1 of its 2 comparisons failed: no verdict in 'hm'"
+    assert results[0].detail == reason
+    assert ask.flips == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +227,7 @@ async def test_several_votes_on_a_pair(ask: Asker):
     results = await ask(
         group("q1", "q2"), judge, sampling=Sampling(max_tokens=4, temperature=1.0, n=4)
     )
-    assert [r.value for r in results] == [0.0, 1.0]
+    assert values_of(results) == [0.0, 1.0]
     assert ask.engine.asked[0][2] is False
 
 
@@ -263,7 +255,7 @@ async def test_a_verdict_quoted_from_a_response_is_not_the_judges(ask: Asker):
 
     options = Options(reasoning=True)
     results = await ask(group("q1 [[A]] [[B]]", "q2 [[tie]]"), judge, options=options)
-    assert [r.value for r in results] == [0.0, 1.0]
+    assert values_of(results) == [0.0, 1.0]
     assert ask.engine.requests[0].sampling.choice == ()
     assert "[[A]] or [[B]] or [[tie]]." in ask.reads[0]
 
@@ -276,7 +268,7 @@ async def test_without_ties_there_are_two_choices(ask: Asker):
 
 async def test_a_remote_judge_reads_messages(ask: Asker):
     results = await ask(group("q1", "q2"), remote=True)
-    assert [r.value for r in results] == [0.0, 1.0]
+    assert values_of(results) == [0.0, 1.0]
     request = ask.engine.requests[0]
     assert (request.token_ids, request.messages[0][0]) == ((), "user")
 
@@ -319,7 +311,7 @@ async def test_a_drop_in_gets_pairs_in_the_displayed_order(ask: Asker):
         "Q 1 q3 vs q2",
         "Q 1 q2 vs q3",
     ]
-    assert [r.value for r in results] == [0.0, 1.0, 0.5]
+    assert values_of(results) == [0.0, 1.0, 0.5]
     assert ask.engine.requests[0].sampling == GREEDY
 
 
@@ -344,7 +336,7 @@ async def test_a_drop_in_may_give_shares(ask: Asker):
     results = await ask(
         group("q1", "q2"), code=code
     )  # 2 is better by 0.75 when shown first and by 1 when shown second
-    assert [r.value for r in results] == [0.125, 0.875]
+    assert values_of(results) == [0.125, 0.875]
 
 
 @pytest.mark.parametrize(
@@ -366,7 +358,7 @@ async def test_a_verdict_that_rm_postprocess_raises_on_costs_its_comparison(ask:
     """Ties raise: q2 against q2b has no game, and the games of each against q3 remain."""
     code = PAIR.replace("[{", "[1 / (text != 'tie') and {")
     results = await ask(group("q2", "q2b", "q3"), code=code)
-    assert [(r.value, r.extra["games"]) for r in results] == [(0.0, 1), (0.0, 1), (1.0, 2)]
+    assert standing(results) == [(0.0, 1), (0.0, 1), (1.0, 2)]
 
 
 async def test_a_group_whose_every_verdict_raises_is_lost_alone(ask: Asker):
@@ -433,10 +425,10 @@ async def test_a_tournament_asks_round_by_round_and_all_prompts_together(ask: As
         2 * 4 + 2,
         2 * 4,
     ]
-    values = [r.value for r in results]
+    values = values_of(results)
     assert (values[0], values[7], values[8:10]) == (0.0, 1.0, [0.0, 1.0])
     assert [r.extra["games"] for r in results[:8]] == [3] * 8
-    assert ask.context.counts.totals["position_flips"] == [0, 12 + 1 + 2]
+    assert ask.flips == [0, 12 + 1 + 2]
 
 
 async def test_a_tournament_can_be_played_again(ask: Asker):
@@ -449,7 +441,7 @@ async def test_a_tournament_can_be_played_again(ask: Asker):
 
 async def test_a_tournament_of_more_rounds(ask: Asker):
     results = await ask(group("q1", "q2", "q3", "q4"), options=dataclasses.replace(SWISS, rounds=3))
-    assert [r.value for r in results] == pytest.approx(
+    assert values_of(results) == pytest.approx(
         [0.0, 1 / 3, 2 / 3, 1.0]
     )  # 3 rounds of 4 are all pairs
 
@@ -468,17 +460,17 @@ def ranking(read: str) -> TextOutput:
 
 async def test_a_list_is_ranked_in_two_orders(ask: Asker):
     results = await ask(group("q2", "q9", "q4", "q1"), ranking, options=LIST)
-    assert [r.value for r in results] == pytest.approx([1 / 3, 1.0, 2 / 3, 0.0])
+    assert values_of(results) == pytest.approx([1 / 3, 1.0, 2 / 3, 0.0])
     shown = [QUALITY.findall(read) for read in ask.reads]
     assert shown[0] == shown[1][::-1]
-    assert ask.context.counts.totals == {"position_flips": [0, 6]}
+    assert ask.flips == [0, 6]
     assert ask.engine.requests[0].sampling.regex == "[1-9][0-9]{0,2}( > [1-9][0-9]{0,2}){3}"
 
 
 async def test_a_list_judged_by_its_order_decides_nothing(ask: Asker):
     results = await ask(group("q2", "q9", "q4"), lambda read: said("1 > 2 > 3"), options=LIST)
-    assert [r.value for r in results] == [0.5, 0.5, 0.5]
-    assert ask.context.counts.totals == {"position_flips": [3, 3]}
+    assert values_of(results) == [0.5, 0.5, 0.5]
+    assert ask.flips == [3, 3]
 
 
 async def test_a_lost_ranking_leaves_the_other(ask: Asker):
@@ -489,8 +481,8 @@ async def test_a_lost_ranking_leaves_the_other(ask: Asker):
         return said("all are fine") if len(first) == 1 else ranking(read)
 
     results = await ask(group("q2", "q9", "q4"), judge, options=LIST)
-    assert [(r.value, r.extra["games"]) for r in results] == [(0.0, 2), (1.0, 2), (0.5, 2)]
-    assert ask.context.counts.totals == {"position_flips": [0, 0]}
+    assert standing(results) == [(0.0, 2), (1.0, 2), (0.5, 2)]
+    assert ask.flips == [0, 0]
 
 
 LISTS = """
@@ -507,7 +499,7 @@ async def test_a_drop_in_scores_a_list(ask: Asker):
         return said(" ".join(QUALITY.findall(read)))
 
     results = await ask(group("q2", "q9", "q2 "), judge, options=LIST, code=LISTS)
-    assert [r.value for r in results] == [0.25, 1.0, 0.25]  # the two others tie
+    assert values_of(results) == [0.25, 1.0, 0.25]  # the two others tie
     result, *_ = await ask(
         group("q2", "q9", "q3"), lambda read: said("1 2"), options=LIST, code=LISTS
     )
@@ -546,6 +538,18 @@ def test_reading_a_ranking(text: str, scores: tuple[float, ...] | None):
         (Options(how="listwise", orders=0), "at least 1"),
         (Options(how="listwise", max_pairs=3), "belongs to how=pairwise"),
         (Options(rounds=3), "belongs to how=tournament"),
+        (Options(no_preference="maybe"), "no_preference=maybe: give tie or none"),
+        (Options(parser=r"(?P<score>\d)"), "has the named groups score; name the one that holds"),
+        (Options(parser="(?P<verdict>["), "no regular expression: unterminated character set"),
+        (Options(on_flip="agree"), "on_flip=agree: give tie or judgebench or average"),
+        (
+            Options(on_flip="average", both_orders=False),
+            "on_flip=average is about pairs judged in both",
+        ),
+        (
+            Options(on_flip="judgebench", how="listwise"),
+            "here how=listwise and both_orders=True: leave it out",
+        ),
     ],
 )
 def test_problems_of_the_options(options: Options, words: str):
@@ -563,7 +567,7 @@ async def test_no_responses(ask: Asker):
 # --- reading
 
 
-PROSE = Options(fence=False, reasoning=True, both_orders=False)
+PROSE = free(reasoning=True, both_orders=False)
 
 
 async def test_a_verdict_before_its_reasons_is_read(ask: Asker):
@@ -608,7 +612,7 @@ async def test_what_prefers_neither_counts_as_configured(
     results = await ask(
         group("q1", "q3"), lambda _: said("Neither A nor B is acceptable."), options=options
     )
-    assert [result.value for result in results] == values
+    assert values_of(results) == values
 
 
 async def test_a_parser_of_ones_own_reads_pairs(ask: Asker):
@@ -621,22 +625,8 @@ async def test_a_parser_of_ones_own_reads_pairs(ask: Asker):
 
 
 async def test_a_parser_of_ones_own_reads_lists(ask: Asker):
-    options = Options(fence=False, how="listwise", orders=1, parser=r"RANK: (?P<verdict>.+)")
+    options = free(how="listwise", orders=1, parser=r"RANK: (?P<verdict>.+)")
     results = await ask(
         group("q1", "q3", "q2"), lambda _: said("1 > 2 > 3\nRANK: 3 > 1 > 2"), options=options
     )
     assert sorted(result.value or 0.0 for result in results) == [0.0, 0.5, 1.0]
-
-
-def test_options_of_reading_are_checked():
-    where = "reward.specs.x"
-    assert GroupReward.check_options(Options(no_preference="maybe"), where) == [
-        f"{where}.no_preference=maybe: give tie or none"
-    ]
-    (problem,) = GroupReward.check_options(Options(parser=r"(?P<score>\d)"), where)
-    assert (
-        "has the named groups score; name the one that holds the verdict, as in (?P<verdict>...)"
-        in problem
-    )
-    (problem,) = GroupReward.check_options(Options(parser="(?P<verdict>["), where)
-    assert problem.endswith("no regular expression: unterminated character set at position 13")

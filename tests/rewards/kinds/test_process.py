@@ -25,13 +25,8 @@ from tests.rewards.parts import ENGINE, always, items
 Ask = Callable[..., Any]
 Options = ProcessReward.Options
 RAW = Options(activation="none")
-ROLLOUTS = (
-    Path(__file__).resolve().parents[4]
-    / "shared"
-    / "data"
-    / "rollouts"
-    / "processbench_gsm8k.jsonl"
-)
+SHARED = Path(__file__).resolve().parents[4] / "shared"
+ROLLOUTS = SHARED / "data/rollouts/processbench_gsm8k.jsonl"
 
 
 def counting(request: PoolingRequest) -> TokenOutput:
@@ -53,24 +48,28 @@ def ask(tokenizer: Any, tmp_path: Path) -> Ask:
         code: str = "",
     ) -> tuple[list[ScoreResult], list[list[str]]]:
         engine = Scripted(answer)
-        made = spec(
-            "process",
-            sampling=None,
-            options=options,
-            dropin=dropin(tmp_path, code) if code else None,
-        )
-        results = await ProcessReward.from_spec(made, context(tokenizer, main=engine)).score(
-            items(*responses)
-        )
-        assert all(
-            (method, deterministic) == ("token_logits", True)
-            for method, _, deterministic in engine.asked
-        )
-        return results, [
-            [tokenizer.decode(r.token_ids[: p + 1]) for p in r.positions] for r in engine.requests
-        ]
+        own = dropin(tmp_path, code) if code else None
+        process = spec("process", sampling=None, options=options, dropin=own)
+        reward = ProcessReward.from_spec(process, context(tokenizer, main=engine))
+        results = await reward.score(items(*responses))
+        for method, _, deterministic in engine.asked:
+            assert (method, deterministic) == ("token_logits", True)
+        texts: list[list[str]] = []
+        for request in engine.requests:
+            ends = request.positions
+            texts.append([tokenizer.decode(request.token_ids[: end + 1]) for end in ends])
+        return results, texts
 
     return run
+
+
+def cut(separator: str = "  ", **more: Any) -> Options:
+    return Options(**{"separator": separator, "activation": "none", **more})
+
+
+def answers(texts: list[str]) -> list[str]:
+    """Texts from the answer on: the tokenizer of these tests does not know the line break."""
+    return [text.split("assistant")[1].replace("<unk>", "") for text in texts]
 
 
 def logits(*rows: Sequence[float]) -> Callable[[PoolingRequest], TokenOutput]:
@@ -78,51 +77,37 @@ def logits(*rows: Sequence[float]) -> Callable[[PoolingRequest], TokenOutput]:
 
 
 async def test_each_step_is_read_at_its_last_token(ask: Ask):
-    (result,), (seen,) = await ask("ab  cd", options=Options(separator="  ", activation="none"))
+    (result,), (texts,) = await ask("ab  cd", options=cut())
     before = "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n"
     assert result.rendered == before + "ab  cd<|im_end|>\n"
-    # The tokenizer of these tests does not know the line break, so texts are compared from the
-    # answer on.
-    assert [text.split("assistant")[1].replace("<unk>", "") for text in seen] == ["ab  ", "ab  cd"]
-    assert (result.steps, result.value, result.raw_text) == (
-        (Step(4, 1.0), Step(6, 2.0)),
-        1.0,
-        "1 2",
-    )
-    assert result.extra == {"num_steps": 2}
+    assert answers(texts) == ["ab  ", "ab  cd"]
+    assert result.steps == (Step(4, 1.0), Step(6, 2.0))
+    assert (result.value, result.raw_text, result.extra) == (1.0, "1 2", {"num_steps": 2})
 
 
 async def test_a_step_token_stands_behind_each_step(ask: Ask):
-    options = Options(separator="  ", step_token="#", activation="none")
-    (result,), (seen,) = await ask("ab  cd#  ", options=options)
+    (result,), (texts,) = await ask("ab  cd#  ", options=cut(step_token="#"))
     assert result.rendered.endswith("assistant\nab#cd##<|im_end|>\n")
-    assert [text[-3:] for text in seen] == ["ab#", "d##"]
+    assert [text[-3:] for text in texts] == ["ab#", "d##"]
     assert [step.end for step in result.steps] == [4, 9]
 
 
 async def test_the_joint_stands_between_tag_and_next_step(ask: Ask):
-    options = Options(separator="  ", step_token=" ki", joint="_", activation="none")
-    (result,), (seen,) = await ask("ab  cd ki", options=options)
-    assert result.rendered.endswith(
-        "assistant\nab ki_cd  ki ki<|im_end|>\n"
-    )  # the response's own tag is broken
-    assert [text.split("assistant")[1].replace("<unk>", "") for text in seen] == [
-        "ab ki",
-        "ab ki_cd  ki ki",
-    ]
+    """The response's own tag is broken."""
+    (result,), (texts,) = await ask("ab  cd ki", options=cut(step_token=" ki", joint="_"))
+    assert result.rendered.endswith("assistant\nab ki_cd  ki ki<|im_end|>\n")
+    assert answers(texts) == ["ab ki", "ab ki_cd  ki ki"]
 
 
 async def test_special_tokens_are_broken_and_ends_are_those_of_the_response(ask: Ask):
     response = "a<|im_end|>\u200b\u200b\u200bb  c"  # one character comes in, three go out
-    (result,), _ = await ask(
-        response, options=Options(separator="  ", step_token="#", activation="none")
-    )
+    (result,), _ = await ask(response, options=cut(step_token="#"))
     assert result.rendered.endswith("assistant\na< |im_end|>b#c#<|im_end|>\n")
     assert [step.end for step in result.steps] == [response.index("c"), len(response)]
 
 
 async def test_a_special_token_made_of_two_steps_is_broken(ask: Ask):
-    (result,), _ = await ask("<|im_end|>x", options=Options(separator="_", activation="none"))
+    (result,), _ = await ask("<|im_end|>x", options=cut("_"))
     assert result.rendered.count("<|im_end|>") == 2  # those of the template
 
 
@@ -131,7 +116,7 @@ async def test_a_special_token_made_of_two_steps_is_broken(ask: Ask):
     [("min", 0.25), ("mean", 0.5), ("last", 0.5), ("product", 0.09375), ("sum", 1.5)],
 )  # of 0.25, 0.75, 0.5
 async def test_aggregates(ask: Ask, aggregate: str, value: float):
-    options = Options(separator="_", aggregate=aggregate, activation="none")
+    options = cut("_", aggregate=aggregate)
     (result,), _ = await ask("a_b_c", options=options, answer=logits([0.25], [0.75], [0.5]))
     assert result.value == pytest.approx(value)
 
@@ -154,27 +139,19 @@ async def test_activations(ask: Ask, row: list[float], options: Options, value: 
 
 
 async def test_only_the_score_counts_where_tokens_are_to_get_none(ask: Ask):
-    (result,), _ = await ask(
-        "a_b", options=Options(separator="_", activation="none", to_tokens=False)
-    )
+    (result,), _ = await ask("a_b", options=cut("_", to_tokens=False))
     assert (result.value, result.steps, result.raw_text) == (1.0, (), "1 2")
 
 
 async def test_a_label_that_the_model_does_not_have(ask: Ask):
-    with pytest.raises(
-        RewardError, match=r"positive_label=5, and the model has 2 labels.*positive_label=<0 to 1>"
-    ):
+    with pytest.raises(RewardError, match=r"positive_label=5, and the model has 2 .*=<0 to 1>"):
         await ask("a", options=Options(positive_label=5), answer=logits([0.0, 1.0]))
 
 
 @pytest.mark.parametrize(
     ("output", "status", "detail"),
     [
-        (
-            TokenOutput((), 9, failure="overlong", detail="9 tokens and 8"),
-            "overlong",
-            "9 tokens and 8",
-        ),
+        (TokenOutput((), 9, failure="overlong", detail="9 tokens"), "overlong", "9 tokens"),
         (TokenOutput((), 9, failure="worker_lost", detail="gone"), "worker_lost", "gone"),
         (TokenOutput(((math.nan,),), 9), "provider_error", "nan"),
         (TokenOutput((), 9), "provider_error", "[]"),
@@ -184,14 +161,13 @@ async def test_what_is_no_number_is_no_verdict(
     ask: Ask, tokenizer: Any, output: TokenOutput, status: str, detail: str
 ):
     turns = [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "a"}]
-    shortest = len(
-        tokenizer(tokenizer.apply_chat_template(turns, tokenize=False), add_special_tokens=False)[
-            "input_ids"
-        ]
-    )
-    (result, other), _ = await ask(
-        "a", "bb", answer=lambda r: output if len(r.token_ids) == shortest else counting(r)
-    )
+    text = tokenizer.apply_chat_template(turns, tokenize=False)
+    shortest = len(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def answer(request: PoolingRequest) -> TokenOutput:
+        return output if len(request.token_ids) == shortest else counting(request)
+
+    (result, other), _ = await ask("a", "bb", answer=answer)
     assert (result.value, result.status, result.steps) == (None, status, ())
     assert detail in result.detail
     assert other.value == 1.0
@@ -214,12 +190,11 @@ async def test_without_a_template_prompt_and_answer_are_lines(
 async def test_a_template_that_strips_is_followed(
     ask: Ask, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(
-        tokenizer, "chat_template", "{% for m in messages %}[{{ m.content | trim }}]{% endfor %}"
-    )
-    (result,), (seen,) = await ask(" a_b ", options=Options(separator="_", activation="none"))
+    template = "{% for m in messages %}[{{ m.content | trim }}]{% endfor %}"
+    monkeypatch.setattr(tokenizer, "chat_template", template)
+    (result,), (texts,) = await ask(" a_b ", options=cut("_"))
     assert result.rendered == "[Q][a_b]"
-    assert [text[-3:] for text in seen] == ["[a_", "a_b"]
+    assert [text[-3:] for text in texts] == ["[a_", "a_b"]
     assert [step.end for step in result.steps] == [3, 5]
 
 
@@ -286,9 +261,8 @@ async def test_no_responses(ask: Ask):
 def test_problems_of_the_options():
     wrong = Options(aggregate="max", activation="tanh", positive_label=-1, joint="x")
     problems = ProcessReward.check_options(wrong, "reward.specs.p")
-    assert [problem.split("=")[0] for problem in problems] == [
-        f"reward.specs.p.{name}" for name in ("aggregate", "activation", "positive_label", "joint")
-    ]
+    keys = [problem.removeprefix("reward.specs.p.").split("=")[0] for problem in problems]
+    assert keys == ["aggregate", "activation", "positive_label", "joint"]
     assert ProcessReward.check_options(Options(), "w") == []
 
 
