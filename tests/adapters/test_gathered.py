@@ -58,6 +58,12 @@ def rewards(monkeypatch: pytest.MonkeyPatch) -> Rewards:
 
 
 @pytest.fixture
+def gather(rewards: Rewards) -> Gathered:
+    scorer: Any = rewards
+    return Gathered(scorer)
+
+
+@pytest.fixture
 def long_waits(monkeypatch: pytest.MonkeyPatch, rewards: Rewards) -> Callable[[Gathered], None]:
     """Responses that come within a minute are close together. Call it with who gathers, and that
     minute is over."""
@@ -73,9 +79,8 @@ def long_waits(monkeypatch: pytest.MonkeyPatch, rewards: Rewards) -> Callable[[G
 
 
 def test_responses_that_come_close_together_are_one_batch(
-    rewards: Rewards, long_waits: Callable[[Gathered], None]
+    rewards: Rewards, gather: Gathered, long_waits: Callable[[Gathered], None]
 ) -> None:
-    gather = Gathered(rewards)  # type: ignore[arg-type]
     futures = [gather.submit({"response": "x" * i}) for i in range(10)]
     assert rewards.batches == []
     long_waits(gather)
@@ -84,8 +89,9 @@ def test_responses_that_come_close_together_are_one_batch(
     assert not rewards.rested.is_set()
 
 
-def test_engines_rest_when_nothing_comes_and_work_again_after_it(rewards: Rewards) -> None:
-    gather = Gathered(rewards)  # type: ignore[arg-type]
+def test_engines_rest_when_nothing_comes_and_work_again_after_it(
+    rewards: Rewards, gather: Gathered
+) -> None:
     assert gather.score({"response": "four"}).numbers() == {"length": 4.0}
     assert rewards.rested.wait(60)
     assert gather._thread is None
@@ -94,9 +100,8 @@ def test_engines_rest_when_nothing_comes_and_work_again_after_it(rewards: Reward
 
 
 def test_an_error_reaches_every_caller_of_its_batch_and_no_other(
-    rewards: Rewards, long_waits: Callable[[Gathered], None]
+    gather: Gathered, long_waits: Callable[[Gathered], None]
 ) -> None:
-    gather = Gathered(rewards)  # type: ignore[arg-type]
     futures = [gather.submit({"response": text}) for text in ("x", "kill")]
     long_waits(gather)
     for future in futures:
@@ -106,9 +111,8 @@ def test_an_error_reaches_every_caller_of_its_batch_and_no_other(
 
 
 def test_a_response_that_is_cancelled_leaves_the_others_their_scores(
-    rewards: Rewards, long_waits: Callable[[Gathered], None]
+    rewards: Rewards, gather: Gathered, long_waits: Callable[[Gathered], None]
 ) -> None:
-    gather = Gathered(rewards)  # type: ignore[arg-type]
     waiting = gather.submit({"response": "waits"})
     assert waiting.cancel()
     four = gather.submit({"response": "four"})
@@ -126,8 +130,7 @@ def test_a_response_that_is_cancelled_leaves_the_others_their_scores(
     assert gather.submit({"response": "four"}).result(60).reward == 4.0
 
 
-def test_a_thread_that_ended_is_replaced(rewards: Rewards) -> None:
-    gather = Gathered(rewards)  # type: ignore[arg-type]
+def test_a_thread_that_ended_is_replaced(gather: Gathered) -> None:
     ended = threading.Thread(target=time.monotonic)
     ended.start()
     ended.join()
@@ -136,10 +139,9 @@ def test_a_thread_that_ended_is_replaced(rewards: Rewards) -> None:
 
 
 async def test_nobody_waits_for_a_thread_that_died(
-    rewards: Rewards, monkeypatch: pytest.MonkeyPatch
+    gather: Gathered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gathered, "LOOK_EVERY_S", 0.05)
-    gather = Gathered(rewards)  # type: ignore[arg-type]
     monkeypatch.setattr(gather, "_serve", lambda: None)
     errors: list[BaseException] = []
 
@@ -158,10 +160,9 @@ async def test_nobody_waits_for_a_thread_that_died(
 
 
 async def test_a_long_batch_is_waited_for(
-    rewards: Rewards, monkeypatch: pytest.MonkeyPatch
+    rewards: Rewards, gather: Gathered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gathered, "LOOK_EVERY_S", 0.02)
-    gather = Gathered(rewards)  # type: ignore[arg-type]
     look = gather._check_thread
     looks: list[bool] = []
 
@@ -183,10 +184,9 @@ async def test_a_long_batch_is_waited_for(
 
 @pytest.mark.usefixtures("long_waits")
 def test_a_batch_does_not_wait_for_a_stream_of_responses_to_end(
-    rewards: Rewards, monkeypatch: pytest.MonkeyPatch
+    gather: Gathered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gathered, "OLDEST_S", 0.4)
-    gather = Gathered(rewards)  # type: ignore[arg-type]
     first = gather.submit({"response": "first"})
     deadline = time.monotonic() + 50
     while not first.done() and time.monotonic() < deadline:
@@ -196,10 +196,12 @@ def test_a_batch_does_not_wait_for_a_stream_of_responses_to_end(
 
 
 def test_a_batch_has_a_greatest_size(
-    rewards: Rewards, monkeypatch: pytest.MonkeyPatch, long_waits: Callable[[Gathered], None]
+    rewards: Rewards,
+    gather: Gathered,
+    monkeypatch: pytest.MonkeyPatch,
+    long_waits: Callable[[Gathered], None],
 ) -> None:
     monkeypatch.setattr(gathered, "MOST_ROWS", 4)
-    gather = Gathered(rewards)  # type: ignore[arg-type]
     futures = [gather.submit({"response": "x" * i}) for i in range(10)]
     assert [future.result(60).reward for future in futures[:8]] == [float(i) for i in range(8)]
     long_waits(gather)
@@ -208,9 +210,8 @@ def test_a_batch_has_a_greatest_size(
 
 
 def test_a_response_that_cannot_be_read_is_an_error_of_its_own(
-    rewards: Rewards, long_waits: Callable[[Gathered], None]
+    rewards: Rewards, gather: Gathered, long_waits: Callable[[Gathered], None]
 ) -> None:
-    gather = Gathered(rewards)  # type: ignore[arg-type]
     texts = ["a", "bb", None, "dddd", "eeeee"]
     futures = [gather.submit({"response": text}) for text in texts]
     long_waits(gather)

@@ -213,32 +213,22 @@ def test_the_end_does_not_wait_for_ever_for_a_step_under_way(
     may_write.set()
 
 
-def test_what_a_reward_read_where_it_is_another_text(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("read", "opens_thinking"), [("the answer", True), ("", False)])
+def test_what_a_reward_read_where_it_is_another_text(
+    tmp_path: Path, read: str, opens_thinking: bool
+) -> None:
+    """An empty part is written as well."""
     answers, batch = sample(2)
-    first = dataclasses.replace(batch.scores.results[0][0], read="the answer")
-    scores = dataclasses.replace(batch.scores, results=((first, batch.scores.results[0][1]),))
-    prompt = dataclasses.replace(answers[0].prompt, opens_thinking=True)
+    first, second = batch.scores.results[0]
+    results = ((dataclasses.replace(first, read=read), second),)
+    prompt = dataclasses.replace(answers[0].prompt, opens_thinking=opens_thinking)
     answers[0] = dataclasses.replace(answers[0], prompt=prompt)
     writer = SampleWriter(tmp_path / "samples.jsonl")
+    scores = dataclasses.replace(batch.scores, results=results)
     writer.write(1, answers, dataclasses.replace(batch, scores=scores))
     writer.close()
     one, two = rows(tmp_path / "samples.jsonl")
-    assert one["scores"]["judge"]["read"] == "the answer"
-    assert one["opens_thinking"] is True
+    assert one["scores"]["judge"]["read"] == read
+    assert one["opens_thinking"] is opens_thinking
     assert "read" not in two["scores"]["judge"]
     assert "opens_thinking" not in two
-
-
-def test_a_part_that_is_empty_is_written(tmp_path: Path) -> None:
-    answers, batch = sample(2)
-    first = dataclasses.replace(batch.scores.results[0][0], read="")
-    scores = dataclasses.replace(batch.scores, results=((first, batch.scores.results[0][1]),))
-    prompt = dataclasses.replace(answers[0].prompt, opens_thinking=False)
-    answers[0] = dataclasses.replace(answers[0], prompt=prompt)
-    writer = SampleWriter(tmp_path / "samples.jsonl")
-    writer.write(1, answers, dataclasses.replace(batch, scores=scores))
-    writer.close()
-    one, two = rows(tmp_path / "samples.jsonl")
-    assert one["scores"]["judge"]["read"] == ""
-    assert one["opens_thinking"] is False
-    assert "read" not in two["scores"]["judge"]
