@@ -91,10 +91,22 @@ def test_a_start_without_any_result_does_not_bind_the_folder(
     assert json.loads((tmp_path / "run.json").read_text())["config"]["trainer.seed"] == 7
 
 
-def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(OutputDirError, match="cannot be written"):
-        take(tmp_path / "file" / "run")
+@pytest.mark.parametrize(
+    ("file", "text", "folder", "words"),
+    [
+        ("file", "", "file/run", "cannot be written"),
+        ("thesis.tex", "x", ".", r"it holds thesis\.tex"),
+        ("thesis.tex", "x", "thesis.tex", "is a file"),
+        ("run.json", '{"config"', ".", r"run\.json cannot be read"),
+    ],
+)
+def test_a_folder_that_is_no_run_is_not_touched(
+    tmp_path: Path, file: str, text: str, folder: str, words: str
+) -> None:
+    (tmp_path / file).write_text(text)
+    with pytest.raises(OutputDirError, match=words):
+        take(tmp_path / folder)
+    assert contents(tmp_path) == {file: text.encode()}
 
 
 def test_disable_refuses_a_used_folder(tmp_path: Path) -> None:
@@ -104,27 +116,11 @@ def test_disable_refuses_a_used_folder(tmp_path: Path) -> None:
         take(tmp_path, resume_mode="disable")
 
 
-def test_a_strangers_folder_is_not_touched(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(OutputDirError, match=r"it holds thesis\.tex"):
-        take(tmp_path)
-    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
-    with pytest.raises(OutputDirError, match="is a file"):
-        take(tmp_path / "thesis.tex")
-
-
 def test_a_log_and_hydras_folder_do_not_make_a_folder_foreign(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text("starting")
     (tmp_path / ".hydra").mkdir()
     with take(tmp_path) as got:
         assert got.mode == "new"
-
-
-def test_an_unreadable_run_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text('{"config"')
-    with pytest.raises(OutputDirError, match=r"run\.json cannot be read"):
-        take(tmp_path)
-    assert (tmp_path / "run.json").read_text() == '{"config"'
 
 
 def test_two_processes_cannot_share_a_folder(tmp_path: Path) -> None:
@@ -220,12 +216,9 @@ def test_fingerprint_is_of_what_matters() -> None:
     assert fingerprint(one) == fingerprint(two)
     two.actor_rollout_ref.actor.optim.lr = 1.0
     assert fingerprint(one) != fingerprint(two)
-    assert identify(
-        {
-            "data": {"train_files": Path("x"), "val_files": "y"},
-            "ray_kwargs": {"ray_init": {"num_cpus": 2}},
-        }
-    ) == {"data.train_files": "x"}
+    files = {"train_files": Path("x"), "val_files": "y"}
+    settings = {"data": files, "ray_kwargs": {"ray_init": {"num_cpus": 2}}}
+    assert identify(settings) == {"data.train_files": "x"}
     assert differences({"a": 1, "trainer.save_freq": 1}, {"b": json.loads("null")}) == [
         "a: 1 there, (not set) here",
         "b: (not set) there, null here",

@@ -22,7 +22,7 @@ from rmrl.errors import (
 from rmrl.rewards.scoring.items import ResponseRow, score_item
 from rmrl.rewards.specs.spec import OnMissing, RewardSpec
 from rmrl.telemetry.names import score_metrics
-from rmrl.types import Prompt, RewardBatch
+from rmrl.types import Prompt, RewardBatch, Sampling
 from tests.patience import PATIENCE_S
 from tests.rewards.parts import JUDGE, engine, fake_host, judge, make_scorer, rows, rule, scalar
 
@@ -92,70 +92,51 @@ async def test_nan_of_a_users_function_is_never_a_number(score: Score, tmp_path:
     assert batch.keep_B.tolist() == [False]
 
 
+PREPROCESS = "rm_preprocess(text_prompts, text_responses, tgt_tokenizer)"
+POSTPROCESS = "rm_postprocess(results)"
+
+
 @pytest.mark.parametrize(
-    ("function", "count", "noun"),
+    ("function", "body", "words"),
     [
-        ("rm_preprocess", 1, "inputs"),
-        ("rm_postprocess", 1, "scores"),
-        ("rm_postprocess", 3, "scores"),
+        (PREPROCESS, "return ['1']", "returned 1 inputs for 2 responses"),
+        (POSTPROCESS, "return ['1']", "returned 1 scores for 2 responses"),
+        (POSTPROCESS, "return ['1'] * 3", "returned 3 scores for 2 responses"),
+        (POSTPROCESS, "return 0.5", "returned float; a list with one score per response"),
     ],
 )
 async def test_a_wrong_count_names_the_scorer_and_both_numbers(
-    score: Score, tmp_path: Path, function: str, count: int, noun: str
+    score: Score, tmp_path: Path, function: str, body: str, words: str
 ):
-    arguments = {
-        "rm_preprocess": "text_prompts, text_responses, tgt_tokenizer",
-        "rm_postprocess": "results",
-    }[function]
-    code = JUDGE + f"\ndef {function}({arguments}):\n    return ['1'] * {count}\n"
-    with pytest.raises(
-        RewardFunctionError,
-        match=rf"{function} of reward 'judge' returned {count} {noun} for 2 responses",
-    ):
+    code = f"{JUDGE}\ndef {function}:\n    {body}\n"
+    name = function.partition("(")[0]
+    with pytest.raises(RewardFunctionError, match=f"{name} of reward 'judge' {words}"):
         await score([judge(tmp_path, code=code)], ["a", "b"])
 
 
-async def test_one_score_for_all_is_refused(score: Score, tmp_path: Path):
-    code = JUDGE + "\ndef rm_postprocess(results):\n    return 0.5\n"
-    with pytest.raises(
-        RewardFunctionError,
-        match="rm_postprocess of reward 'judge' returned float; a list with one score per response",
-    ):
-        await score([judge(tmp_path, code=code)], ["a", "b"])
-
-
-@pytest.mark.parametrize(
-    "function",
-    ["rm_preprocess(text_prompts, text_responses, tgt_tokenizer)", "rm_postprocess(results)"],
-)
+@pytest.mark.parametrize("function", [PREPROCESS, POSTPROCESS])
 async def test_a_drop_in_that_raises_is_named_with_its_line(
     score: Score, tmp_path: Path, function: str
 ):
     code = JUDGE + f"\ndef {function}:\n    raise KeyError('verdict')\n"
     line = len(JUDGE.splitlines()) + 3
-    with pytest.raises(
-        MissingVerdictsError,
-        match=rf"raised KeyError: 'verdict' \(.*judge\.py:{line} in rm_.* on the response 'a'",
-    ):
+    place = rf"raised KeyError: 'verdict' \(.*judge\.py:{line} in rm_.* on the response 'a'"
+    with pytest.raises(MissingVerdictsError, match=place):
         await score([judge(tmp_path, code=code)], ["a", "b"], max_missing=0.5)
 
 
 async def test_too_many_missing_verdicts_stop_the_run(score: Score, tmp_path: Path):
     spec = rule(tmp_path, "half", "return 1 / int(solution_str)")
+    responses = ["1", "0", "2", "0"]
     with pytest.raises(MissingVerdictsError) as caught:
-        await score([spec], ["1", "0", "2", "0"], max_missing=0.25)
-    assert (
-        "reward 'half' gave no verdict for 2 of 4 responses (2 user_error); reward.max_missing=0.25"
-        " allows 25%" in str(caught.value)
-    )
-    assert "ZeroDivisionError" in str(caught.value)
+        await score([spec], responses, max_missing=0.25)
+    message = str(caught.value)
+    assert "reward 'half' gave no verdict for 2 of 4 responses (2 user_error)" in message
+    assert "reward.max_missing=0.25 allows 25%" in message
+    assert "ZeroDivisionError" in message
     assert caught.value.exit_code == 3
-    assert (await score([spec], ["1", "0", "2", "0"], max_missing=0.5)).keep_B.tolist() == [
-        True,
-        False,
-        True,
-        False,
-    ]
+    batch = await score([spec], responses, max_missing=0.5)
+    assert batch.keep_B.tolist() == [True, False, True, False]
 
 
 async def test_a_dead_judge_of_weight_zero_ends_nothing_and_stays_visible(
@@ -170,48 +151,45 @@ async def test_a_dead_judge_of_weight_zero_ends_nothing_and_stays_visible(
     assert metrics["reward/kept"] == 1.0
 
 
-async def test_on_missing(score: Score, tmp_path: Path):
-    def specs(policy: OnMissing) -> list[RewardSpec]:
-        body = "return None if solution_str == '' else 1"
-        return [
-            rule(tmp_path, "one", "return 1"),
-            rule(tmp_path, "some", body, weight=3.0, on_missing=policy),
-        ]
-
-    assert (await score(specs(OnMissing(policy="renormalize")), ["", "x"])).rewards_B.tolist() == [
-        4.0,
-        4.0,
-    ]
-    assert (
-        await score(specs(OnMissing(policy="impute", value=-1.0)), ["", "x"])
-    ).rewards_B.tolist() == [-2.0, 4.0]
-    with pytest.raises(
-        RewardError,
-        match="reward 'some' gave no verdict for 1 of 2 responses and on_missing=fail: unparseable",
-    ):
-        await score(specs(OnMissing(policy="fail")), ["", "x"])
-
-
-async def test_equal_inputs_of_a_greedy_judge_are_asked_once(
-    score: Score, tmp_path: Path, engine_calls: list[Any]
+@pytest.mark.parametrize(
+    ("on_missing", "rewards"),
+    [
+        (OnMissing(policy="renormalize"), [4.0, 4.0]),
+        (OnMissing(policy="impute", value=-1.0), [-2.0, 4.0]),
+        (OnMissing(policy="fail"), None),
+    ],
+    ids=str,
+)
+async def test_on_missing(
+    score: Score, tmp_path: Path, on_missing: OnMissing, rewards: list[float] | None
 ):
-    batch = await score([judge(tmp_path, engine=RECORDING)], ["a", "b", "a", "a"])
-    assert len(batch.rewards_B) == 4
-    ((_, requests),) = engine_calls
-    assert len(requests) == 2
+    body = "return None if solution_str == '' else 1"
+    some = rule(tmp_path, "some", body, weight=3.0, on_missing=on_missing)
+    specs = [rule(tmp_path, "one", "return 1"), some]
+    if rewards is None:
+        words = "reward 'some' gave no verdict for 1 of 2 responses and on_missing=fail: unparseable"
+        with pytest.raises(RewardError, match=words):
+            await score(specs, ["", "x"])
+    else:
+        assert (await score(specs, ["", "x"])).rewards_B.tolist() == rewards
 
 
-async def test_equal_inputs_of_a_sampled_judge_are_all_asked(
-    score: Score, tmp_path: Path, engine_calls: list[Any]
+@pytest.mark.parametrize(
+    ("temperature", "responses", "requests"), [(0.0, "abaa", 2), (1.0, "aa", 2)]
+)
+async def test_equal_inputs_are_asked_once_of_a_greedy_judge_alone(
+    score: Score,
+    tmp_path: Path,
+    engine_calls: list[Any],
+    temperature: float,
+    responses: str,
+    requests: int,
 ):
-    spec = judge(tmp_path, engine=RECORDING)
-    assert spec.sampling is not None
-    sampled = judge(
-        tmp_path, engine=RECORDING, sampling=type(spec.sampling)(max_tokens=4, temperature=1.0)
-    )
-    await score([sampled], ["a", "a"])
-    ((_, requests),) = engine_calls
-    assert len(requests) == 2
+    sampling = Sampling(max_tokens=4, temperature=temperature)
+    batch = await score([judge(tmp_path, engine=RECORDING, sampling=sampling)], list(responses))
+    assert len(batch.rewards_B) == len(responses)
+    ((_, sent),) = engine_calls
+    assert len(sent) == requests
 
 
 async def test_two_rewards_of_one_engine_make_one_process_and_one_call(
@@ -242,17 +220,11 @@ async def test_two_engines_take_turns(score: Score, tmp_path: Path):
 async def test_a_failing_reward_does_not_hang_the_one_beside_it(
     score: Score, tmp_path: Path, engine_calls: list[Any]
 ):
-    code = (
-        JUDGE + "\ndef rm_preprocess(text_prompts, text_responses, tgt_tokenizer):\n    return []\n"
+    failing = judge(
+        tmp_path, "b", code=f"{JUDGE}\ndef {PREPROCESS}:\n    return []\n", engine=RECORDING
     )
     with pytest.raises(RewardFunctionError, match="returned 0 inputs"):
-        await score(
-            [
-                judge(tmp_path, "a", engine=RECORDING),
-                judge(tmp_path, "b", code=code, engine=RECORDING),
-            ],
-            ["x"],
-        )
+        await score([judge(tmp_path, "a", engine=RECORDING), failing], ["x"])
     assert len(engine_calls) <= 1
 
 
@@ -334,7 +306,7 @@ def prompt_with(**rm_prompts: str) -> Prompt:
 
 
 @pytest.mark.parametrize(
-    ("rm_prompts", "told"),
+    ("rm_prompts", "read"),
     [
         ({"_judge": "by name", "_0": "by position", "_": "for all"}, "by name"),
         ({"_0": "by position", "_": "for all", "_1": "another's"}, "by position"),
@@ -343,19 +315,13 @@ def prompt_with(**rm_prompts: str) -> Prompt:
         ({}, "last"),
     ],
 )
-def test_which_prompt_a_reward_is_told(tmp_path: Path, rm_prompts: dict[str, str], told: str):
-    row = ResponseRow(
-        prompt=prompt_with(**rm_prompts), text="text", finish_reason="length", tokens=3, group=5
-    )
+def test_which_prompt_a_reward_reads(tmp_path: Path, rm_prompts: dict[str, str], read: str):
+    prompt = prompt_with(**rm_prompts)
+    row = ResponseRow(prompt=prompt, text="text", finish_reason="length", tokens=3, group=5)
     item = score_item(row, judge(tmp_path))
-    assert item.rm_prompt == told
-    assert (
-        item.response,
-        item.finish_reason,
-        item.response_tokens,
-        item.data_source,
-        item.group,
-    ) == ("text", "length", 3, "src", 5)
+    assert item.rm_prompt == read
+    assert (item.response, item.finish_reason) == ("text", "length")
+    assert (item.response_tokens, item.data_source, item.group) == (3, "src", 5)
 
 
 def test_a_rule_has_no_position(tmp_path: Path):
