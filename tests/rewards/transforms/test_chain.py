@@ -9,18 +9,21 @@ import numpy as np
 import pytest
 
 from rmrl.errors import CheckpointError, ConfigError
+from rmrl.rewards.scoring.rows import Rows
 from rmrl.rewards.transforms import TRANSFORMS, Chain, chain_of, parse_transforms
 from tests.rewards.combine.parts import rows
 
 
+def apply(chain: Chain, values: Any, about: Rows | None = None, *, learn: bool = True) -> Any:
+    """What the chain makes of scores that are all present."""
+    scores = np.asarray(values, dtype=np.float64)
+    present = np.ones(len(scores), dtype=bool)
+    return chain.apply(scores, about or rows(len(scores)), present, learn=learn)
+
+
 def run(raw: Any, values: list[float], **about: Any) -> list[float]:
     chain = chain_of(parse_transforms(raw, "t"), "t")
-    out = chain.apply(
-        np.asarray(values, dtype=np.float64),
-        rows(len(values), **about),
-        np.ones(len(values), dtype=bool),
-    )
-    return [round(float(v), 9) for v in out]
+    return [round(float(v), 9) for v in apply(chain, values, rows(len(values), **about))]
 
 
 def refused(raw: Any) -> list[str]:
@@ -30,26 +33,17 @@ def refused(raw: Any) -> list[str]:
 
 
 def test_what_may_be_typed():
+    scale, clip = {"kind": "scale", "factor": 2}, {"kind": "clip", "low": 0}
     assert parse_transforms(None, "t") == ()
     assert parse_transforms("sigmoid", "t") == ({"kind": "sigmoid"},)
-    assert parse_transforms({"kind": "scale", "factor": 2}, "t") == (
-        {"kind": "scale", "factor": 2},
-    )
-    assert parse_transforms(["sigmoid", {"kind": "clip", "low": 0}], "t") == (
-        {"kind": "sigmoid"},
-        {"kind": "clip", "low": 0},
-    )
+    assert parse_transforms(scale, "t") == (scale,)
+    assert parse_transforms(["sigmoid", clip], "t") == ({"kind": "sigmoid"}, clip)
 
 
 def test_transforms_are_applied_in_order():
-    assert run([{"kind": "scale", "factor": 2}, {"kind": "clip", "high": 3}], [1.0, 5.0]) == [
-        2.0,
-        3.0,
-    ]
-    assert run([{"kind": "clip", "high": 3}, {"kind": "scale", "factor": 2}], [1.0, 5.0]) == [
-        2.0,
-        6.0,
-    ]
+    double, limit = {"kind": "scale", "factor": 2}, {"kind": "clip", "high": 3}
+    assert run([double, limit], [1.0, 5.0]) == [2.0, 3.0]
+    assert run([limit, double], [1.0, 5.0]) == [2.0, 6.0]
     assert run(None, [1.0]) == [1.0]
 
 
@@ -59,26 +53,22 @@ def test_names_for_the_table():
     assert Chain().names == ()
 
 
-def test_all_problems_are_told_at_once():
+def test_all_problems_come_at_once():
     raw = [
         {"kind": "clp"},
         {"kind": "clip", "lw": 1, "high": "x"},
         {"kind": "overlong", "buffer": 3},
         {"kind": "scale", "factor": 0},
     ]
-    found = refused(raw)
-    assert len(found) == 5
-    assert found[0].startswith(
-        "reward.transforms.a[0]: transform kind: nothing named 'clp'; did you mean 'clip'?"
-    )
-    assert found[1].startswith("reward.transforms.a[1].lw: no such entry")
-    assert found[2] == "reward.transforms.a[1].high='x': give a number or null"
-    assert (
-        found[3]
-        == "reward.transforms.a[2]: overlong needs max_length, e.g. {kind: overlong, max_length:"
-        " 4096, buffer: 512}"
-    )
-    assert found[4].startswith("reward.transforms.a[3].factor=0: ")
+    expected = [
+        "[0]: transform kind: nothing named 'clp'; did you mean 'clip'?",
+        "[1].lw: no such entry",
+        "[1].high='x': give a number or null",
+        "[2]: overlong needs max_length, e.g. {kind: overlong, max_length: 4096, buffer: 512}",
+        "[3].factor=0: ",
+    ]
+    for problem, words in zip(refused(raw), expected, strict=True):
+        assert problem.startswith(f"reward.transforms.a{words}")
 
 
 @pytest.mark.parametrize("raw", [3, True, {"factor": 2}, {"kind": 3}, [["sigmoid"]]])
@@ -87,8 +77,12 @@ def test_shapes_that_are_no_transform(raw: Any):
     assert "give a name or entries with a kind" in problem
 
 
+LINE = {"kind": "piecewise", "points": [[0, 1], [1, 2]]}
+RUNNING = {"kind": "standardize", "by": "running"}
+
+
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "words"),
     [
         ("clip", "low and .high are both missing"),
         ({"kind": "clip", "low": 2, "high": 1}, "low=2 is not below high=1"),
@@ -99,47 +93,23 @@ def test_shapes_that_are_no_transform(raw: Any):
         ({"kind": "piecewise", "points": [[0, 1]]}, "give at least two points"),
         (
             {"kind": "piecewise", "points": [[0, 1], [0, 2]]},
-            "points: x must rise from point to point, seen 0, 0",
+            "points: x must rise from point to point",
         ),
-        (
-            {"kind": "piecewise", "points": [[0, 1], [1, 2]], "shape": "linaer"},
-            "shape='linaer': not a choice; did you mean 'linear'?",
-        ),
-        (
-            {"kind": "piecewise", "points": [[0, 1], [1, 2]], "rate": 0.0},
-            "rate=0: give a number other than 0",
-        ),
-        (
-            {"kind": "piecewise", "points": [[0, 1], [1, 2]], "rate": -101.0},
-            "rate=-101: give a number other than 0, at most 100 in size",
-        ),
+        ({**LINE, "shape": "linaer"}, "shape='linaer': not a choice; did you mean 'linear'?"),
+        ({**LINE, "rate": 0.0}, "rate=0: give a number other than 0"),
+        ({**LINE, "rate": -101.0}, "rate=-101: give a number other than 0, at most 100 in size"),
         ({"kind": "rank", "by": "grup"}, "by='grup': not a choice; did you mean 'group'?"),
         ("standardize", "standardize needs by, e.g. {kind: standardize, by: group}"),
         ({"kind": "standardize", "by": "all"}, "by='all': not a choice"),
         ({"kind": "standardize", "by": "group", "decay": 0.9}, "decay=0.9 belongs to by: running"),
-        (
-            {"kind": "standardize", "by": "running", "decay": 1.0},
-            "decay=1: give a share between 0 and 1",
-        ),
-        (
-            {"kind": "standardize", "by": "running", "decay": 0.0},
-            "decay=0: give a share between 0 and 1",
-        ),
+        ({**RUNNING, "decay": 1.0}, "decay=1: give a share between 0 and 1"),
+        ({**RUNNING, "decay": 0.0}, "decay=0: give a share between 0 and 1"),
         ({"kind": "standardize", "by": "batch", "eps": -1}, "eps=-1: must not be negative"),
         ({"kind": "overlong", "max_length": 10, "buffer": 11}, "buffer=11 with max_length=10"),
-        (
-            {"kind": "overlong", "max_length": 10, "buffer": 5, "penalty": -1},
-            "penalty=-1: give a number greater than 0",
-        ),
+        ({"kind": "overlong", "max_length": 10, "buffer": 5, "penalty": -1}, "penalty=-1: give"),
         ({"kind": "length", "target": -1, "per_token": 0.1}, "target=-1: must not be negative"),
-        (
-            {"kind": "length", "target": 1, "per_token": 0},
-            "per_token=0: give a number greater than 0",
-        ),
-        (
-            {"kind": "length", "target": 1, "per_token": 1, "at_most": 0},
-            "at_most=0: give a number greater than 0",
-        ),
+        ({"kind": "length", "target": 1, "per_token": 0}, "per_token=0: give a number greater"),
+        ({"kind": "length", "target": 1, "per_token": 1, "at_most": 0}, "at_most=0: give a number"),
         ({"kind": "cosine_length", "max_length": 0}, "max_length=0: give at least 1 token"),
         (
             {"kind": "cosine_length", "max_length": 9, "wrong_long": 0.5},
@@ -147,10 +117,10 @@ def test_shapes_that_are_no_transform(raw: Any):
         ),
     ],
 )
-def test_entries_that_cannot_work(raw: Any, said: str):
+def test_entries_that_cannot_work(raw: Any, words: str):
     [problem] = refused(raw)
     assert problem.startswith("reward.transforms.a")
-    assert said in problem
+    assert words in problem
 
 
 def test_every_kind_has_an_example_of_itself():
@@ -181,14 +151,11 @@ def test_nothing_present_and_nothing_at_all():
 def test_the_state_goes_through_json_and_back():
     entries = [{"kind": "clip", "low": 0.0}, {"kind": "standardize", "by": "running"}]
     chain, other = chain_of(entries, "t"), chain_of(entries, "t")
-    about, present = rows(3), np.ones(3, dtype=bool)
-    chain.apply(np.asarray([1.0, 2.0, 6.0]), about, present)
+    apply(chain, [1.0, 2.0, 6.0])
     other.load_state_dict(json.loads(json.dumps(chain.state_dict())))
     assert list(chain.state_dict()) == ["1:standardize"]
-    values = np.asarray([0.0, 4.0, 8.0])
-    np.testing.assert_array_equal(
-        other.apply(values, about, present), chain.apply(values, about, present)
-    )
+    values = [0.0, 4.0, 8.0]
+    np.testing.assert_array_equal(apply(other, values), apply(chain, values))
 
 
 def test_a_state_of_other_transforms_is_refused():
@@ -204,8 +171,7 @@ def test_a_state_of_other_transforms_is_refused():
 
 def test_without_learning_the_statistics_stay():
     chain = chain_of([{"kind": "standardize", "by": "running"}], "t")
-    about, present = rows(2), np.ones(2, dtype=bool)
-    chain.apply(np.asarray([1.0, 3.0]), about, present)
+    apply(chain, [1.0, 3.0])
     before = chain.state_dict()
-    chain.apply(np.asarray([100.0, 300.0]), about, present, learn=False)
+    apply(chain, [100.0, 300.0], learn=False)
     assert chain.state_dict() == before

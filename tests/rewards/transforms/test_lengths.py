@@ -13,7 +13,7 @@ from rmrl.errors import CheckpointError
 from rmrl.rewards.transforms import Chain, chain_of
 from rmrl.rewards.transforms.length_residual import LineMoments
 from tests.rewards.combine.parts import rows
-from tests.rewards.transforms.test_chain import refused, run
+from tests.rewards.transforms.test_chain import apply, refused, run
 
 
 def test_overlong_is_equation_13():
@@ -44,8 +44,7 @@ def test_a_response_that_was_cut_exceeds_whatever_its_length():
 
 
 def residual(values: list[float], lengths: list[int], chain: Chain, *, learn: bool = True) -> Any:
-    about = rows(len(values), lengths=lengths)
-    return chain.apply(np.asarray(values), about, np.ones(len(values), dtype=bool), learn=learn)
+    return apply(chain, values, rows(len(values), lengths=lengths), learn=learn)
 
 
 def test_the_residual_of_length_by_hand():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,36 +11,31 @@ import pytest
 from rmrl.rewards.transforms.piecewise import piecewise
 from tests.rewards.transforms.test_chain import run
 
-
-def test_scale():
-    assert run({"kind": "scale", "factor": -0.5, "offset": 1}, [2.0, -4.0]) == [0.0, 3.0]
-
-
-def test_clip():
-    assert run({"kind": "clip", "low": -1, "high": 2}, [-3.0, 0.5, 9.0]) == [-1.0, 0.5, 2.0]
-    assert run({"kind": "clip", "low": 0}, [-3.0, 9.0]) == [0.0, 9.0]
+CURVE = {"kind": "piecewise", "points": [[0, 0], [0.5, 0.2], [1, 1]]}
+BEND = {"kind": "piecewise", "points": [[0, 0.2], [0.5, 0.2], [1, 1]], "shape": "exponential"}
+HALF = 0.2 + 0.8 * (math.exp(1.5) - 1) / (math.exp(3) - 1)
+"""Halfway along the bend."""
 
 
-def test_sigmoid():
-    # 1 / (1 + e^-1) at one temperature above the center
-    assert run({"kind": "sigmoid", "center": 3, "temperature": 2}, [3.0, 5.0, 1.0]) == [
-        0.5,
-        0.731058579,
-        0.268941421,
-    ]
-    assert run("sigmoid", [1e300, -1e300]) == [1.0, 0.0]
-
-
-def test_piecewise_linear():
-    points = {"kind": "piecewise", "points": [[0, 0], [0.5, 0.2], [1, 1]]}
-    assert run(points, [-1.0, 0.25, 0.5, 0.75, 2.0]) == [0.0, 0.1, 0.2, 0.6, 1.0]
-
-
-def test_piecewise_exponential():
-    # halfway: 0.2 + 0.8 * (e^1.5 - 1) / (e^3 - 1)
-    half = 0.2 + 0.8 * (math.exp(1.5) - 1) / (math.exp(3) - 1)
-    raw = {"kind": "piecewise", "points": [[0, 0.2], [0.5, 0.2], [1, 1]], "shape": "exponential"}
-    assert run(raw, [-1.0, 0.0, 0.5, 0.75, 1.0, 2.0]) == [0.2, 0.2, 0.2, round(half, 9), 1.0, 1.0]
+@pytest.mark.parametrize(
+    ("raw", "values", "expected"),
+    [
+        ({"kind": "scale", "factor": -0.5, "offset": 1}, [2.0, -4.0], [0.0, 3.0]),
+        ({"kind": "clip", "low": -1, "high": 2}, [-3.0, 0.5, 9.0], [-1.0, 0.5, 2.0]),
+        ({"kind": "clip", "low": 0}, [-3.0, 9.0], [0.0, 9.0]),
+        # 1 / (1 + e^-1) at one temperature above the center
+        (
+            {"kind": "sigmoid", "center": 3, "temperature": 2},
+            [3.0, 5.0, 1.0],
+            [0.5, 0.731058579, 0.268941421],
+        ),
+        ("sigmoid", [1e300, -1e300], [1.0, 0.0]),
+        (CURVE, [-1.0, 0.25, 0.5, 0.75, 2.0], [0.0, 0.1, 0.2, 0.6, 1.0]),
+        (BEND, [-1.0, 0.0, 0.5, 0.75, 1.0, 2.0], [0.2, 0.2, 0.2, round(HALF, 9), 1.0, 1.0]),
+    ],
+)
+def test_values_by_hand(raw: Any, values: list[float], expected: list[float]):
+    assert run(raw, values) == expected
 
 
 def test_a_negative_rate_rises_at_once():
