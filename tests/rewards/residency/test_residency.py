@@ -64,17 +64,11 @@ def engine(path: str = "/models/scalar", **changes: Any) -> EngineSpec:
 
 
 def residency_of(
-    *specs: RewardSpec,
-    host: FakeHost | None = None,
-    room: Room | None = None,
+    *specs: RewardSpec, host: FakeHost | None = None, room: Room | None = None
 ) -> Residency:
-    made = host or FakeHost()
+    host = host or FakeHost()
     budget = None if room is None else Budget({"": room})
-    return Residency(
-        lambda plan: made,
-        sized(plan_engines(specs)),
-        budget=budget,
-    )
+    return Residency(lambda plan: host, sized(plan_engines(specs)), budget=budget)
 
 
 async def use(residency: Residency, key: Any = None) -> list[Any]:
@@ -153,10 +147,8 @@ async def test_one_death_is_forgiven_and_the_requests_are_sent_again(
 
 async def test_a_second_death_is_the_end() -> None:
     residency = residency_of(scalar(), host=FakeHost({0: 2, 1: 2}))
-    with pytest.raises(
-        EngineLostError,
-        match=r"scalar \(/models/scalar\) died, was started again and died on the same requests",
-    ):
+    words = r"scalar \(/models/scalar\) died, was started again and died on the same requests"
+    with pytest.raises(EngineLostError, match=words):
         await use(residency)
     assert residency.states == {"scalar": "unloaded"}
     await use(residency)  # the next step may try again
@@ -171,22 +163,21 @@ async def test_a_death_in_its_sleep_is_a_new_start() -> None:
     assert logs(host) == [["start", "classify", "sleep", "wake"], ["start", "classify", "sleep"]]
 
 
-async def test_a_death_while_loading_says_so() -> None:
-    residency = residency_of(scalar(), host=FakeHost({0: 1}))
-    with pytest.raises(
-        EngineLoadError, match="died while it was loading, most often for want of memory"
-    ):
+@pytest.mark.parametrize(
+    ("settings", "deaths", "words"),
+    [
+        ({}, {0: 1}, "died while it was loading, most often for want of memory"),
+        ({"fail_to_start": "no such file"}, {}, "no such file"),
+    ],
+)
+async def test_an_engine_that_cannot_start_is_ended(
+    settings: dict[str, Any], deaths: dict[int, int], words: str
+) -> None:
+    host = FakeHost(deaths)
+    residency = residency_of(scalar(engine=engine(kwargs=settings)), host=host)
+    with pytest.raises(EngineLoadError, match=words):
         await use(residency)
     assert residency.states == {"scalar": "unloaded"}
-
-
-async def test_an_engine_that_cannot_start_is_ended() -> None:
-    host = FakeHost()
-    residency = residency_of(
-        scalar(engine=engine(kwargs={"fail_to_start": "no such file"})), host=host
-    )
-    with pytest.raises(EngineLoadError, match="no such file"):
-        await use(residency)
     assert host.living == []
 
 
@@ -240,10 +231,8 @@ async def test_what_unloading_frees_is_counted() -> None:
     residency = residency_of(on_demand(put_away="unload"))
     await use(residency)
     metrics = residency.take_metrics()
-    assert (metrics["engine/scalar/unloads"], metrics["engine/scalar/freed_bytes"]) == (
-        1.0,
-        1.0 * GIB,
-    )
+    assert metrics["engine/scalar/unloads"] == 1.0
+    assert metrics["engine/scalar/freed_bytes"] == 1.0 * GIB
     assert "engine/scalar/sleeps" not in metrics
 
 
@@ -271,10 +260,9 @@ async def one_step(residency: Residency) -> str:
     return used
 
 
-def total(residency: Residency, what: str) -> int:
-    return int(
-        sum(value for key, value in residency.take_metrics().items() if key.endswith(f"/{what}"))
-    )
+def total(residency: Residency, name: str) -> int:
+    metrics = residency.take_metrics()
+    return int(sum(metrics[key] for key in metrics if key.endswith(f"/{name}")))
 
 
 async def test_three_engines_with_room_for_two_swap_one_a_step() -> None:
@@ -358,29 +346,22 @@ async def test_what_is_awake_scores_first_then_what_sleeps() -> None:
 async def test_an_engine_that_can_never_fit_is_refused_before_it_is_loaded() -> None:
     host = FakeHost()
     residency = residency_of(*three(), host=host, room=Room(9, 9))
-    with pytest.raises(
-        MemoryPlanError,
-        match=r"the engine of a needs 0.00 GiB of 0.00 GiB, held by others: nothing",
-    ):
+    words = "the engine of a needs 0.00 GiB of 0.00 GiB, held by others: nothing"
+    with pytest.raises(MemoryPlanError, match=words):
         await use(residency)
     assert host.spawned == []
 
 
 async def test_residents_in_the_way_are_named() -> None:
-    small = [scalar("r", engine=engine("/r", kwargs={"awake_bytes": GIB}), residency="resident")]
-    residency = residency_of(
-        *small,
-        scalar("s", engine=engine("/s", kwargs={"awake_bytes": GIB})),
-        room=Room(GIB * 3 // 2, GIB),
-    )
+    sizes = {"awake_bytes": GIB}
+    resident = scalar("r", engine=engine("/r", kwargs=sizes), residency="resident")
+    other = scalar("s", engine=engine("/s", kwargs=sizes))
+    residency = residency_of(resident, other, room=Room(GIB * 3 // 2, GIB))
     await residency.load_resident()
-    with pytest.raises(
-        MemoryPlanError,
-        match=(
-            r"s needs 1.00 GiB of 1.50 GiB, held by others: r 1.00 GiB; .* fewer engines be"
-            r" resident"
-        ),
-    ):
+    words = (
+        r"s needs 1.00 GiB of 1.50 GiB, held by others: r 1.00 GiB; .* fewer engines be resident"
+    )
+    with pytest.raises(MemoryPlanError, match=words):
         await use(residency, residency.order()[1])
 
 
@@ -399,10 +380,9 @@ async def test_who_needs_the_memory_of_an_engine_in_use_waits_for_it() -> None:
 async def test_waiting_has_a_deadline() -> None:
     residency = residency_of(*three(load_timeout_s=expires(0.05)), room=Room(10, 10))
     first, second, _ = residency.order()
+    words = "held by others: a 0.00 GiB; none of it became free within 0.05 s"
     async with residency.use(first):
-        with pytest.raises(
-            StallError, match=r"held by others: a 0.00 GiB; none of it became free within 0.05 s"
-        ):
+        with pytest.raises(StallError, match=words):
             await use(residency, second)
 
 
@@ -519,17 +499,14 @@ def test_sizes_on_cpu(tiny_llama: Path) -> None:
 def test_sizes_on_cuda(tiny_llama: Path) -> None:
     spec = engine(str(tiny_llama), name="vllm", runner="generate", device="cuda", replicas=2)
     (plan,) = sized(plan_engines([scalar(engine=spec)]), device_bytes=80 * GIB)
-    assert (plan.awake_bytes, plan.away_bytes) == (
-        40 * GIB,
-        600 * MIB,
-    )  # half of it by gpu_memory_utilization
+    # half of it by gpu_memory_utilization
+    assert (plan.awake_bytes, plan.away_bytes) == (40 * GIB, 600 * MIB)
     assert 1 * MIB < plan.host_bytes < 4 * MIB  # two replicas' weights sleep in host memory
     open_number = dataclasses.replace(spec, replicas=None)
     (filled,) = sized(with_replicas(plan_engines([scalar(engine=open_number)]), {"": 8}))
     assert filled.host_bytes == 4 * plan.host_bytes  # eight replicas
-    (unloaded,) = sized(
-        plan_engines([scalar(engine=spec, put_away="unload")]), device_bytes=80 * GIB
-    )
+    unloading = plan_engines([scalar(engine=spec, put_away="unload")])
+    (unloaded,) = sized(unloading, device_bytes=80 * GIB)
     assert (unloaded.away_bytes, unloaded.host_bytes) == (0, 0)
 
 
@@ -546,19 +523,22 @@ def test_weights_in_bin_files_count_as_stored(tmp_path: Path) -> None:
 
 
 def gpu_plans(
-    *wanted: tuple[str, int, int], replicas: int | None = 1, pool: str = ""
+    *sizes: tuple[str, int, int], replicas: int | None = 1, pool: str = ""
 ) -> list[EnginePlan]:
     """(name, tensor_parallel_size, bytes on each device)."""
-    plans = []
-    for name, width, count in wanted:
+    plans: list[EnginePlan] = []
+    for name, width, count in sizes:
         spec = engine(
             f"/{name}", device="cuda", tensor_parallel_size=width, replicas=replicas, pool=pool
         )
-        plans += [
-            dataclasses.replace(plan, awake_bytes=count)
-            for plan in plan_engines([scalar(name, engine=spec)])
-        ]
+        (plan,) = plan_engines([scalar(name, engine=spec)])
+        plans.append(dataclasses.replace(plan, awake_bytes=count))
     return plans
+
+
+def on_devices(plans: list[EnginePlan], *devices: tuple[int, ...]) -> list[EnginePlan]:
+    pairs = zip(plans, devices, strict=True)
+    return [dataclasses.replace(plan, devices=numbers) for plan, numbers in pairs]
 
 
 def by_name(plans: list[EnginePlan], found: dict[Any, int]) -> dict[str, int]:
@@ -622,12 +602,10 @@ def test_a_number_of_replicas_stays_and_pools_fill_by_themselves() -> None:
     ]
     filled = with_replicas(plans, {"": 8, "judges": 4})
     assert [plan.replicas for plan in filled] == [1, 2, 1]
-    on_cpu = plan_engines([scalar(engine=engine(replicas=None))])
-    assert [plan.replicas for plan in with_replicas(on_cpu, {"": 8})] == [1]
     server = engine("/s", device="cuda", replicas=None, kwargs={"base_url": "http://host:1"})
-    assert [
-        plan.replicas for plan in with_replicas(plan_engines([scalar(engine=server)]), {"": 8})
-    ] == [1]
+    for single in (engine(replicas=None), server):  # on a CPU, and on a server
+        (plan,) = with_replicas(plan_engines([scalar(engine=single)]), {"": 8})
+        assert plan.replicas == 1
 
 
 def test_resident_engines_of_one_place_keep_one_replica_each() -> None:
@@ -638,18 +616,14 @@ def test_resident_engines_of_one_place_keep_one_replica_each() -> None:
     assert [plan.replicas for plan in with_replicas(two[:1], {"": 8})] == [8]
 
 
-def test_too_few_devices_and_unknown_pools_are_told_together() -> None:
+def test_too_few_devices_and_unknown_pools_are_reported_together() -> None:
     plans = [*gpu_plans(("wide", 4, 1)), *gpu_plans(("lost", 1, 1), pool="nowhere")]
     with pytest.raises(ConfigError) as caught:
         placed(plans, {"": 2, "judges": 1})
     first, second = sorted(caught.value.problems)
-    assert (
-        "lost names pool 'nowhere', which trainer.resource_pools does not have (known: judges)"
-        in first
-    )
-    assert (
-        "wide needs tensor_parallel_size 4 x replicas 1 = 4 devices and the policy has 2" in second
-    )
+    assert "lost names pool 'nowhere', which trainer.resource_pools does not have" in first
+    assert "(known: judges)" in first
+    assert "tensor_parallel_size 4 x replicas 1 = 4 devices and the policy has 2" in second
     assert "raise trainer.n_gpus_per_node" in second
 
 
@@ -663,16 +637,10 @@ def test_on_cpu_every_engine_has_the_machine() -> None:
 
 def test_turns_link_engines_through_shared_devices() -> None:
     plans = gpu_plans(("a", 1, 1), ("b", 1, 1), ("wide", 2, 1), ("alone", 1, 1))
-    plans = [
-        dataclasses.replace(p, devices=d)
-        for p, d in zip(plans, [(0,), (1,), (0, 1), (2,)], strict=True)
-    ]
-    found = [turns(plans)[plan.key] for plan in plans]
-    assert found == [("", 0), ("", 0), ("", 0), ("", 2)]  # a and b share nothing but wide
-    chain = [
-        dataclasses.replace(p, devices=d)
-        for p, d in zip(plans[:3], [(0, 1), (1, 2), (0,)], strict=True)
-    ]
+    plans = on_devices(plans, (0,), (1,), (0, 1), (2,))
+    places = [turns(plans)[plan.key] for plan in plans]
+    assert places == [("", 0), ("", 0), ("", 0), ("", 2)]  # a and b share nothing but wide
+    chain = on_devices(plans[:3], (0, 1), (1, 2), (0,))
     assert set(turns(chain).values()) == {("", 0)}
 
 
@@ -700,10 +668,9 @@ async def test_replicas_are_one_engine_of_several_processes() -> None:
         return host
 
     residency = Residency(host_of, [plan])
-    async with residency.use(plan.key) as found:
-        outputs = await found.call(
-            "classify", [PoolingRequest((n,)) for n in range(4)], timeout_s=PATIENCE_S
-        )
+    requests = [PoolingRequest((n,)) for n in range(4)]
+    async with residency.use(plan.key) as replicas:
+        outputs = await replicas.call("classify", requests, timeout_s=PATIENCE_S)
     assert [round((o.value + 1) * 500) for o in outputs] == [0, 1, 2, 3]
     assert devices == [(0,), (1,)]
     assert logs(host) == [["start", "classify"]] * 2

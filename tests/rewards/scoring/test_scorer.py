@@ -167,7 +167,9 @@ async def test_on_missing(
     some = rule(tmp_path, "some", body, weight=3.0, on_missing=on_missing)
     specs = [rule(tmp_path, "one", "return 1"), some]
     if rewards is None:
-        words = "reward 'some' gave no verdict for 1 of 2 responses and on_missing=fail: unparseable"
+        words = (
+            "reward 'some' gave no verdict for 1 of 2 responses and on_missing=fail: unparseable"
+        )
         with pytest.raises(RewardError, match=words):
             await score(specs, ["", "x"])
     else:
