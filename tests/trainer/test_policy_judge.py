@@ -29,6 +29,7 @@ from rmrl.trainer.policy_judge import judge_key, policy_of
 from rmrl.trainer.rollouts import RolloutPool
 from rmrl.trainer.run import Run
 from rmrl.types import Sampling
+from tests.patience import PATIENCE_S
 from tests.rewards.parts import adapter, checkpoint, engine
 from tests.trainer.fake_run import (
     Characters,
@@ -188,9 +189,9 @@ def test_a_rollout_engine_that_is_lost_while_it_judges_is_started_again(tmp_path
 
 async def test_a_loss_that_cannot_be_mended_is_raised() -> None:
     whole = rollout_engine()
-    pool = RolloutPool([DiesWhenAsked(whole.object, whole.name)], timeout_s=5.0, sleeps=True)  # type: ignore[list-item]
+    pool = RolloutPool([DiesWhenAsked(whole.object, whole.name)], timeout_s=PATIENCE_S, sleeps=True)  # type: ignore[list-item]
     with pytest.raises(EngineLostError, match=r"answer died"):
-        await pool.answer([GenerateRequest((1,), Sampling(max_tokens=1))], timeout_s=5.0)
+        await pool.answer([GenerateRequest((1,), Sampling(max_tokens=1))], timeout_s=PATIENCE_S)
 
 
 class Patient(FakeProcess):
@@ -214,26 +215,30 @@ class Patient(FakeProcess):
 
 def patient_pool(**script: Any) -> RolloutPool:
     whole = rollout_engine(**script)
-    return RolloutPool([Patient(whole.object, whole.name)], timeout_s=5.0, sleeps=True)  # type: ignore[list-item]
+    return RolloutPool([Patient(whole.object, whole.name)], timeout_s=PATIENCE_S, sleeps=True)  # type: ignore[list-item]
 
 
+@pytest.mark.virtual_time
 async def test_judging_may_take_longer_than_the_deadline_of_one_answer() -> None:
-    """20 answers of 0.05 s are 1 s, against a deadline of 0.4 s without any answer."""
-    pool = patient_pool(answer_s=0.05, judge="7")
+    """20 answers of 5 s are 100 s, against a deadline of 40 s without any answer."""
+    pool = patient_pool(answer_s=5.0, judge="7")
     requests = [GenerateRequest((1,), Sampling(max_tokens=1))] * 20
-    for _ in range(2):  # what came before is no progress of the second call
-        answers = await asyncio.wait_for(pool.answer(requests, timeout_s=0.4), 30)
+    for number in range(2):  # what came before is no progress of the second call
+        answers = await pool.answer(requests, timeout_s=40.0)
+        assert asyncio.get_running_loop().time() == 100 * (number + 1)
         assert [texts[0].text for texts in answers] == ["7"] * 20
 
 
+@pytest.mark.virtual_time
 async def test_an_engine_that_hangs_while_it_judges_is_a_stall() -> None:
     pool = patient_pool(answer_s=0.0, judge="7")
     requests = [GenerateRequest((1,), Sampling(max_tokens=1))] * 3
     await pool.answer(requests, timeout_s=60.0)
     pool.engines[0].object._script["answer_s"] = 600.0  # type: ignore[attr-defined]
     with pytest.raises(StallError, match="answer stalled"):
-        await asyncio.wait_for(pool.answer(requests, timeout_s=0.5), 60)
+        await pool.answer(requests, timeout_s=40.0)
     # one deadline, not two: the three answers before are no progress of this call
+    assert asyncio.get_running_loop().time() == 40
     assert await pool.engines[0].actor.progress() == 0
 
 
@@ -282,9 +287,9 @@ async def test_judging_waits_for_sampling_that_advances(monkeypatch: pytest.Monk
 
 
 async def test_what_does_not_fit_is_overlong() -> None:
-    pool = RolloutPool([rollout_engine()], timeout_s=5.0, sleeps=True)  # type: ignore[list-item]
+    pool = RolloutPool([rollout_engine()], timeout_s=PATIENCE_S, sleeps=True)  # type: ignore[list-item]
     requests = [GenerateRequest((1,) * n, Sampling(max_tokens=1, n=2)) for n in (72, 71)]
-    overlong, fits = await pool.answer(requests, timeout_s=5.0)
+    overlong, fits = await pool.answer(requests, timeout_s=PATIENCE_S)
     assert [output.failure for output in (*overlong, *fits)] == ["overlong"] * 2 + [""] * 2
 
 

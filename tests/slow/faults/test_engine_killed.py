@@ -31,7 +31,8 @@ def rm_postprocess(results):
     return [sum(place * ord(character) for place, character in enumerate(text)) % 9973 for text in results]
 """
 """The score depends on every character of a text of hundreds of tokens."""
-INTO_IT_S = 0.5
+INTO_IT = 2
+"""Answers, or steps on the way to them, before the engine is killed."""
 ANSWERS = 24
 """Two at a time and 300 tokens each: several seconds, on a fast machine too."""
 
@@ -78,11 +79,13 @@ class _Watched:
 async def kill_the_generating(watch: Watched) -> None:
     """SIGKILL, by its process id, once it is well into a call."""
     await watch.generating.wait()
-    await asyncio.sleep(INTO_IT_S)
-    assert watch.generating.is_set(), (
-        "the call was over before it could be disturbed: give it more tokens"
-    )
-    family = watch.processes[-1].family
+    engine = watch.processes[-1]
+    while await engine._progress() < INTO_IT:
+        assert watch.generating.is_set(), (
+            "the call was over before it could be disturbed: give it more tokens"
+        )
+        await asyncio.sleep(0.01)
+    family = engine.family
     assert family is not None
     process = family.process
     assert process is not None

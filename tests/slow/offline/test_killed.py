@@ -193,7 +193,10 @@ def test_killed_at_random_points_the_output_is_that_of_a_clean_run(
     assert not list(tmp_path.glob("*.parts"))
 
 
-def test_killed_at_twenty_random_points_the_output_is_that_of_a_clean_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [6, pytest.param(20, marks=pytest.mark.nightly)])
+def test_killed_at_random_points_with_exports_and_quarantine_the_files_are_those_of_a_clean_run(
+    tmp_path: Path, kills: int
+) -> None:
     further = ("select=best", "export=dpo", "data.on_bad_row=quarantine")
     job = command(tmp_path, "jsonl", (*RUNNING, *further))
     with (tmp_path / "rows.jsonl").open("a") as file:
@@ -202,7 +205,7 @@ def test_killed_at_twenty_random_points_the_output_is_that_of_a_clean_run(tmp_pa
     job.runs = 0
     for log in tmp_path.glob("scored-*.log"):
         log.unlink()
-    again = kill_at_random(job, kills=20, seed=23, longest_s=0.25)
+    again = kill_at_random(job, kills=kills, seed=23, longest_s=0.25)
     print(f"{again} of {ROWS} rows were scored again")
     assert job.bytes_of("killed") == job.bytes_of("clean")
     for file in ("{}.best.jsonl", "{}.dpo.jsonl", "{}.jsonl.quarantine.jsonl"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster_of_two import cluster_of_two
-from tests.trainer.job import Job
+from tests.trainer.job import Job, left_in_shared_memory, shared_memory
 
 pytestmark = pytest.mark.alone
 
@@ -49,7 +49,13 @@ def job(
 
 
 @pytest.fixture(scope="module")
-def printed(job: Job) -> str:
+def before() -> set[str]:
+    """Names in shared memory before the run."""
+    return shared_memory()
+
+
+@pytest.fixture(scope="module")
+def printed(job: Job, before: set[str]) -> str:
     code, text = job.run("run")
     assert code == 0, text
     return text
@@ -71,8 +77,8 @@ def test_both_engines_sample_with_the_published_weights(job: Job, printed: str) 
     assert all(abs(line["policy/rollout_logprob_diff_max"]) < 1e-3 for line in steps)
 
 
-def test_no_file_is_left_in_shared_memory(printed: str) -> None:
-    assert not list(Path("/dev/shm").glob("*rmrl-weights-*"))
+def test_no_file_is_left_in_shared_memory(printed: str, before: set[str]) -> None:
+    assert left_in_shared_memory(before, of="rmrl-weights-") == set()
 
 
 def test_more_nodes_than_there_are_is_refused_in_one_sentence(job: Job) -> None:

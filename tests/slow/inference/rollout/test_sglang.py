@@ -1,9 +1,7 @@
 """The rollout engine on SGLang against stand-ins for its server: a real HTTP server on 127.0.0.1
 each, no SGLang."""
 
-import asyncio
 import os
-import time
 from pathlib import Path
 
 import psutil
@@ -12,6 +10,7 @@ import pytest
 from rmrl.errors import EngineLoadError, InfrastructureError
 from rmrl.inference.sglang.rollout import SGLangRollout
 from tests.inference.rollout.test_sglang import SHORT, sampled, settings
+from tests.trainer.job import still_running, wait_for
 
 FAKE_SGLANG = """
 import argparse, os, sys, threading
@@ -56,13 +55,11 @@ async def test_a_server_of_our_own_starts_and_ends_with_the_engine(fake_sglang: 
     assert await engine.resident_bytes() > 2**20
     [server] = [p for p in processes if "sglang.launch_server" in p.cmdline()[2:3]]
     server.kill()
-    deadline = time.monotonic() + 5
-    while not engine._server.ended() and time.monotonic() < deadline:
-        await asyncio.sleep(0.02)
+    wait_for(engine._server.ended, what="the end of the server")
     with pytest.raises(InfrastructureError, match="has ended"):
         await sampled(engine, [[5]], SHORT)
     await engine.shutdown()
-    assert psutil.wait_procs(processes, timeout=5)[1] == []
+    assert still_running(processes) == []
 
 
 async def test_a_server_that_cannot_start_says_why(

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 
@@ -30,6 +29,15 @@ from tests.engine_models import (
     write_token_scorer,
 )
 from tests.engine_process import run_in_engine_process
+from tests.patience import PATIENCE_S
+from tests.trainer.job import (
+    SHARED_MEMORY,
+    descendants,
+    left_in_shared_memory,
+    shared_memory,
+    still_running,
+    wait_for,
+)
 
 GIVEN: dict[str, Any] = {
     "dtype": "float32", "max_model_len": None, "max_num_seqs": 16, "max_num_batched_tokens": 1024, "tensor_parallel_size": 1,
@@ -385,36 +393,20 @@ def parallel(path: str, answer: str) -> None:
     time.sleep(600)
 
 
-def family(pid: int) -> list[int]:
-    """The process and all its descendants."""
-    return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
-
-
-def shared_memory(pids: list[int]) -> set[str]:
-    """Files of /dev/shm that the processes have mapped."""
-    lines = [line for pid in pids for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
-    return {line.split(maxsplit=5)[5] for line in lines if "/dev/shm/" in line}
-
-
-def wait_for(condition: Any, what: str, *, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} within {seconds:g} s"
-        time.sleep(0.2)
-
-
-def runs(pid: int) -> bool:
-    """Whether a process has not ended; nobody may have taken the exit status of one that has."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+def mapped(pids: list[int]) -> set[str]:
+    """Names in /dev/shm that the processes have mapped."""
+    names: set[str] = set()
+    for pid in pids:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            if f"{SHARED_MEMORY}/" in line:
+                names.add(Path(line.split(maxsplit=5)[5]).name)
+    return names
 
 
 def test_two_processes_equal_one_and_die_with_their_parent(
     folders: dict[str, Path], tmp_path: Path
 ) -> None:
-    answer = tmp_path / "answer.json"
+    answer, before = tmp_path / "answer.json", shared_memory()
     call = (
         f"from tests.slow.inference.scoring.test_vllm import parallel; parallel({str(folders['lm'])!r},"
         f" {str(answer)!r})"
@@ -424,20 +416,16 @@ def test_two_processes_equal_one_and_die_with_their_parent(
         [sys.executable, "-c", call], env=environment, cwd=Path(__file__).parents[4]
     )
     try:
-        wait_for(lambda: answer.exists() or process.poll() is not None, "an answer", seconds=400)
+        wait_for(lambda: answer.exists() or process.poll() is not None, what="an answer")
         found = json.loads(answer.read_text())
-        pids = family(process.pid)
-        segments = shared_memory(pids)
+        workers = descendants(process.pid)
+        segments = mapped([process.pid, *(worker.pid for worker in workers)])
     finally:
         process.send_signal(signal.SIGKILL)
-        process.wait(10)
-    wait_for(lambda: not any(map(runs, pids)), "the workers' end", seconds=60)
-    wait_for(
-        lambda: not any(Path(name).exists() for name in segments),
-        "the end of shared memory",
-        seconds=10,
-    )
-    assert len(pids) >= 3
+        process.wait(PATIENCE_S)
+    assert still_running(workers) == []
+    assert segments & left_in_shared_memory(before) == set()
+    assert len(workers) >= 2
     assert segments
     expected = reference(folders["lm"], "generate").generate(
         [GenerateRequest(p, GREEDY, choice_tokens=(5, 700)) for p in PROMPTS]
