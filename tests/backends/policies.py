@@ -20,6 +20,7 @@ from rmrl.backends.micro_batches import split_by_length
 from rmrl.config.schema import ActorConfig, CriticConfig, FSDPConfig, ModelConfig, OptimConfig
 from rmrl.types import Ragged, TrainBatch
 from tests.fork_server import ForkServer, start_fresh
+from tests.patience import PATIENCE_S
 
 VOCABULARY = 512
 TEMPERATURE = 0.9
@@ -164,7 +165,7 @@ def run_group(
             alive = [member.sentinel for member in members if member.exitcode is None]
             if not alive:
                 break
-            wait(alive, timeout=1.0)
+            wait(alive, timeout=PATIENCE_S)
         assert [member.exitcode for member in members] == [0] * world_size
     finally:
         for member in members:
