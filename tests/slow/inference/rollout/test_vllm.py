@@ -92,7 +92,7 @@ async def _in_flight(engine: VLLMRollout, found: dict[str, Any], first: str) -> 
     await _note(found, "sleep in flight", engine.sleep())
     await engine.load_weights(first, version=4)
     found["greedy in flight"] = await _all(engine, GREEDY)
-    found["turns"] = _turns_of_the_loop(engine)
+    found["turns"] = turns_of_the_loop(engine)
     found["in flight"] = await task
     del engine._engine.step
     stream = engine.generate(PROMPTS, LONG)
@@ -108,7 +108,7 @@ async def _under_way(engine: VLLMRollout) -> None:
         await asyncio.sleep(0)
 
 
-def _turns_of_the_loop(engine: VLLMRollout) -> list[bool]:
+def turns_of_the_loop(engine: VLLMRollout) -> list[bool]:
     """Whether the event loop turns during each engine step from now on."""
     loop, step = asyncio.get_running_loop(), engine._engine.step
     turns: list[bool] = []
