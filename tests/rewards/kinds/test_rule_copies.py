@@ -11,6 +11,7 @@ from rmrl.rewards.kinds.rule import RuleReward
 from rmrl.rewards.rules.dropin import FunctionSource
 from rmrl.rewards.rules.pool import RulePool
 from rmrl.types import ScoreItem
+from tests.patience import PATIENCE_S
 
 FORKS = """
 import os, sys
@@ -36,7 +37,7 @@ def scores(path: Path, *, prompt_ids: str, **settings: bool) -> list[float | Non
     ]
     with RulePool(1) as pool:
         reward = RuleReward(
-            "mine", FunctionSource(str(path)), pool=pool, timeout_s=20.0, **settings
+            "mine", FunctionSource(str(path)), pool=pool, timeout_s=PATIENCE_S, **settings
         )
         return [result.value for result in asyncio.run(reward.score(items))]
 
