@@ -30,6 +30,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from rmrl.clock import Clock
 from rmrl.errors import ClusterLostError, InfrastructureError, StallError
 from rmrl.logs import FILE_ONLY
 
@@ -87,7 +88,7 @@ class ClusterWatch:
     """Ray's own timeout in seconds, from the first failed probe on."""
     end_processes: Callable[[], None] = lambda: None
     """Function that ends the processes of a cluster that was started here."""
-    clock: Callable[[], float] = time.monotonic
+    clock: Clock = time.monotonic
     loss: ClusterLostError | None = None
     kept: str = ""
     """End of the error's sentence: which work is on disk when the driver has to end at once."""

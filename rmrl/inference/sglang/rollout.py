@@ -27,12 +27,13 @@ import itertools
 import math
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import httpx
 
+from rmrl.clock import Clock
 from rmrl.errors import EngineLoadError, InfrastructureError, RmrlError
 from rmrl.inference.rollout_base import (
     KV_CACHE,
@@ -69,9 +70,7 @@ class SGLangRollout(TaggedSleep):
     sleeps_on: ClassVar[tuple[str, ...]] = ("cuda",)
     ignores_overrides: ClassVar[bool] = True
 
-    def __init__(
-        self, settings: RolloutEngineSettings, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, settings: RolloutEngineSettings, *, clock: Clock = time.monotonic) -> None:
         super().__init__()
         self.settings = settings
         self._clock = clock

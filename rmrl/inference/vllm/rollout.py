@@ -25,6 +25,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
+from rmrl.clock import Clock
 from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError, RmrlError
 from rmrl.inference.rollout_base import (
     KV_CACHE,
@@ -108,9 +109,7 @@ class VLLMRollout(TaggedSleep):
             arguments["weight_transfer_config"] = {"backend": weight_transport}
         return arguments
 
-    def __init__(
-        self, settings: RolloutEngineSettings, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, settings: RolloutEngineSettings, *, clock: Clock = time.monotonic) -> None:
         super().__init__()
         self.settings = settings
         self._clock = clock
