@@ -16,8 +16,6 @@ Two rules, held for every file below tests/:
 
 A test marked `virtual_time` (or a module with `pytestmark`) is free of both: its clock does not
 stand still.
-
-To mend a file: take its line out of `NOT_YET`, run this file, go through the lines it names.
 """
 
 from __future__ import annotations
@@ -40,14 +38,6 @@ _CLOCKS = ("time", "monotonic", "perf_counter")
 _FOR_ONE_NUMBER = ("timeout", "timeout_at", "join", "wait", "poll")
 _Assignment = ast.Assign | ast.AnnAssign | ast.NamedExpr
 _SAME_SORT = ("abs", "float", "max", "min", "round", "sum")
-
-
-NOT_YET = frozenset(
-    (
-        # Files that are still to be mended; a file in a subfolder `slow` is named without it.
-        # Whoever mends one takes its line out, and nobody adds one.
-    )
-)
 
 
 class _Names:
@@ -351,7 +341,7 @@ def _by_file() -> dict[str, list[tuple[int, str]]]:
 
 def _lines() -> Iterator[str]:
     for name, lines in _by_file().items():
-        if name == Path(__file__).name or name.replace("slow/", "") in NOT_YET:
+        if name == Path(__file__).name:
             continue  # this file has examples of all of them
         for line, rule in lines:
             yield f"tests/{name}:{line}: {rule}"
