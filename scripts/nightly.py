@@ -162,6 +162,11 @@ def mutants_counted(path: Path) -> Counts:
     return {"tried": died + statuses.count("survived"), "died": died}
 
 
+def lines_counted(path: Path) -> Counts:
+    """Count lines."""
+    return {"measured": len(path.read_text(encoding="utf-8").splitlines())}
+
+
 PYTEST = (sys.executable, "-m", "pytest", "-q", "--junitxml={out}")
 STALLED_FAST = (
     *("tests/rewards/kinds", "tests/rewards/rules", "tests/rewards/scoring", "tests/serve"),
@@ -215,6 +220,11 @@ STEPS = (
             *("-m", "slow and not nightly and not alone", *STALLED_SLOW),
         ],
         counts=tests_counted,
+    ),
+    Step(
+        name="bounds",
+        command=[sys.executable, "-m", "benchmarks.bounds", "--record", "{out}"],
+        counts=lines_counted,
     ),
 )
 

@@ -247,6 +247,7 @@ async def test_a_background_child_does_not_outlive_its_program() -> None:
 
 
 async def test_cancelling_ends_the_programs_at_once() -> None:
+    sandbox()
     work = [
         asyncio.create_task(judge("import time; time.sleep(10**6)", TEST, time_s=10**5))
         for _ in range(4)

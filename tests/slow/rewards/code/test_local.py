@@ -230,6 +230,8 @@ async def test_the_tester_runs_as_a_posted_program() -> None:
     """A fake of the service that really runs what is posted, with the local sandbox."""
     import asyncio
 
+    sandbox()
+
     def answer(seen: Seen) -> Reply:
         program = Program(source=seen.body["code"], stdin=seen.body["stdin"])
         outcome = asyncio.run(run(program))
