@@ -29,7 +29,7 @@ _MOST_CHARACTERS = 200
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit code: 0 ok, 2 mistyped, or the file is no cache, 6 the file is damaged."""
     try:
-        options = _parser().parse_args(arguments)
+        options = parser().parse_args(arguments)
     except SystemExit as leaving:  # argparse has printed its sentence, or the help
         return int(leaving.code or 0)
     with exit_code() as code, opened(Path(options.file).expanduser()) as inventory:
@@ -77,7 +77,8 @@ def count(text: str) -> int:
     return int(text)
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of `rmrl cache`."""
     parser = argparse.ArgumentParser(
         prog="rmrl cache", description="Look into a cache of verdicts, and make it smaller."
     )

@@ -171,19 +171,27 @@ def test_texts_are_stored_once_and_long_ones_lose_their_middle() -> None:
     assert texts.texts[2] == '{"answer": "7"}'
 
 
-def test_places_that_hold_no_scores_are_sentences(tmp_path: Path, run: Path) -> None:
-    with pytest.raises(DataError, match=r"holds no samples\.jsonl"):
-        sources([tmp_path])
-    with pytest.raises(DataError, match=r"holds no samples\.jsonl"):
-        sources([tmp_path / "nothing"])
-    (tmp_path / "page.txt").write_text("x")
-    with pytest.raises(DataError, match=r"ends in '\.txt'"):
-        sources([tmp_path / "page.txt"])
-    (tmp_path / "rows.jsonl").write_text('{"prompt": "p", "response": "r"}\n')
-    with pytest.raises(DataError, match="saw only the columns prompt, response"):
-        render(sources([tmp_path / "rows.jsonl"]))
+@pytest.mark.parametrize(
+    ("name", "text", "named"),
+    [
+        (".", "", r"holds no samples\.jsonl"),
+        ("nothing", "", r"holds no samples\.jsonl"),
+        ("page.txt", "x", r"'\.txt'"),
+        ("rows.jsonl", '{"prompt": "p", "response": "r"}\n', "only the columns prompt, response"),
+    ],
+)
+def test_places_that_hold_no_scores_are_sentences(
+    tmp_path: Path, name: str, text: str, named: str
+) -> None:
+    if text:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=named):
+        render(sources([tmp_path / name]))
+
+
+def test_a_configuration_needs_a_section_reward(tmp_path: Path, run: Path) -> None:
     (tmp_path / "list.yaml").write_text("[a]")
-    with pytest.raises(ConfigError, match="need a section `reward`"):
+    with pytest.raises(ConfigError, match="`reward`"):
         sources([run], config=tmp_path / "list.yaml")
 
 
