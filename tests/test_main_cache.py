@@ -189,12 +189,10 @@ def test_damage_found_while_reading_is_a_sentence(
 
 
 def test_units() -> None:
-    assert (age_s("90m"), age_s("12h"), age_s("1.5d"), age_s("2w")) == (
-        5400.0,
-        43200.0,
-        129600.0,
-        1209600.0,
-    )
+    assert age_s("90m") == 5400.0
+    assert age_s("12h") == 43200.0
+    assert age_s("1.5d") == 129600.0
+    assert age_s("2w") == 1209600.0
     assert gigabytes("0.5") == 2**29
     assert [size_text(n) for n in (1023, 1536, 5 * 2**20, 3 * 2**30)] == [
         "1023 B",

@@ -201,11 +201,9 @@ def test_the_rule_of_the_data_source_comes_first_once_the_rows_are_known():
     assert needs_rule_of_source(config)
     start_from_rules(config, {"gsm8k": ["openai/gsm8k"]})
     reward = config.reward
-    assert (reward.models, reward.weights, reward.combine_ops) == (
-        ["gsm8k", "f", "g"],
-        [1.0, 0.3, 0.5],
-        ["add", "add", "mul"],
-    )
+    assert reward.models == ["gsm8k", "f", "g"]
+    assert reward.weights == [1.0, 0.3, 0.5]
+    assert reward.combine_ops == ["add", "add", "mul"]
     assert (reward.specs["g"]["gate"], reward.specs["g"]["counts_at"]) == (["gsm8k"], {"gsm8k": 1})
     assert reward.by_source == {}
 
@@ -279,11 +277,9 @@ def test_use_bge_is_a_similarity_that_comes_before_the_models():
     )
     translate(config)
     reward = config.reward
-    assert (reward.models, reward.weights, reward.combine_ops) == (
-        ["bge", "f", "g"],
-        [0.25, 0.3, 0.5],
-        ["add", "add", "mul"],
-    )
+    assert reward.models == ["bge", "f", "g"]
+    assert reward.weights == [0.25, 0.3, 0.5]
+    assert reward.combine_ops == ["add", "add", "mul"]
     assert reward.specs["bge"] == {
         "kind": "similarity",
         "path": "BAAI/bge-large-zh-v1.5",

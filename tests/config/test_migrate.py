@@ -56,14 +56,10 @@ def test_the_command_of_a_script(script: Path, capsys: pytest.CaptureFixture[str
     assert "    trainer.experiment_name=run-$RESULT_1 \\\n" in command
     words = shlex.split(command.replace("\\\n", " ").partition("rmrl train")[2])
     config = compose_config(words)
-    assert (
-        config.data.max_response_length,
-        config.actor_rollout_ref.rollout.tensor_parallel_size,
-    ) == (4096, 2)
-    assert (config.actor_rollout_ref.actor.optim.eps, config.trainer.logger) == (
-        1e-6,
-        ["console", "wandb"],
-    )
+    assert config.data.max_response_length == 4096
+    assert config.actor_rollout_ref.rollout.tensor_parallel_size == 2
+    assert config.actor_rollout_ref.actor.optim.eps == 1e-6
+    assert config.trainer.logger == ["console", "wandb"]
     assert config.actor_rollout_ref.model.path == "Qwen/Qwen3-8B"
     lines = table.splitlines()
     assert lines[0] == "# 12 settings of verl.trainer.main_ppo: 8 kept as they are"

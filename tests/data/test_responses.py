@@ -41,12 +41,10 @@ def test_one_response_and_everything_beside_it(tmp_path: Path) -> None:
         "extra_info": {"k": [1]},
     }
     found = read(tmp_path, [row(finish_reason="length", response_tokens=7, **columns)])[0]
-    assert (found.texts, found.several, found.finish_reasons, found.tokens) == (
-        ("four",),
-        False,
-        ("length",),
-        (7,),
-    )
+    assert found.texts == ("four",)
+    assert found.several is False
+    assert found.finish_reasons == ("length",)
+    assert found.tokens == (7,)
     prompt = found.prompt
     assert (prompt.id, prompt.data_source, prompt.ground_truth) == ("rows.jsonl:0", "sums", "4")
     assert prompt.rm_prompts == {"": "Add.", "1": ""}
@@ -65,17 +63,13 @@ def test_several_responses_under_either_name(tmp_path: Path) -> None:
     first, second, third = read(
         tmp_path, [several, row(["a", "b", "c"]), {**several, "response": None}]
     )
-    assert (first.texts, first.several, first.finish_reasons, first.tokens) == (
-        ("four", "5"),
-        True,
-        ("stop", "length"),
-        (1, 2),
-    )
-    assert (second.texts, second.finish_reasons, second.tokens) == (
-        ("a", "b", "c"),
-        ("stop",) * 3,
-        (0, 0, 0),
-    )
+    assert first.texts == ("four", "5")
+    assert first.several is True
+    assert first.finish_reasons == ("stop", "length")
+    assert first.tokens == (1, 2)
+    assert second.texts == ("a", "b", "c")
+    assert second.finish_reasons == ("stop",) * 3
+    assert second.tokens == (0, 0, 0)
     # files of both kinds, joined by pandas, have nulls in one of the columns
     assert third.texts == ("four", "5")
 
@@ -191,11 +185,9 @@ def test_rows_of_several_files_are_gathered_by_group(tmp_path: Path) -> None:
     surveyed = survey(given, for_parquet=True, by_group=True)
     assert surveyed.rows_of_files == (600, 4)
     assert surveyed.groups is not None
-    assert (surveyed.groups.groups, surveyed.groups.over_files, surveyed.groups.scattered) == (
-        2,
-        2,
-        True,
-    )
+    assert surveyed.groups.groups == 2
+    assert surveyed.groups.over_files == 2
+    assert surveyed.groups.scattered is True
     texts = [r.texts[0] for r in rows_to_score(given, surveyed)]
     assert texts == [f"p{i}" for i in range(0, 600, 2)] + ["j0", "j2"] + [
         f"p{i}" for i in range(1, 600, 2)

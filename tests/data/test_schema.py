@@ -54,12 +54,10 @@ def test_a_full_row():
         "0": "",
         "helpful": ({"role": "assistant", "content": "x"},),
     }
-    assert (row.data_source, row.ground_truth, row.ability, row.extra_info) == (
-        "gsm8k",
-        "42",
-        "math",
-        info,
-    )
+    assert row.data_source == "gsm8k"
+    assert row.ground_truth == "42"
+    assert row.ability == "math"
+    assert row.extra_info == info
 
 
 @pytest.mark.parametrize("null", [None, float("nan")])
@@ -68,13 +66,11 @@ def test_null_columns_are_as_good_as_absent(null: object):
     names = ["data_source", "rm_prompt", "rm_prompt_a", "reward_model", "ability", "extra_info"]
     (nulls,) = check({"prompt": USER, **dict.fromkeys(names, null)})
     assert nulls == bare
-    assert (
-        bare.data_source,
-        bare.rm_prompts,
-        bare.ground_truth,
-        bare.ability,
-        bare.extra_info,
-    ) == ("", {}, None, "", {})
+    assert bare.data_source == ""
+    assert bare.rm_prompts == {}
+    assert bare.ground_truth is None
+    assert bare.ability == ""
+    assert bare.extra_info == {}
 
 
 def test_a_string_prompt_is_one_user_turn():

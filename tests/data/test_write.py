@@ -27,16 +27,12 @@ def test_what_is_written_is_what_loads(tmp_path, suffix: str):
     path = tmp_path / "new" / f"rows{suffix}"
     assert write_rows(path, iter(ROWS), overwrite=False) == 2
     first, second = iterate_rows(DataConfig(train_files=str(path)), split="train")
-    assert (first.messages[0]["content"], first.data_source, first.extra_info) == (
-        "é 日本",
-        "s",
-        {"i": 1},
-    )
-    assert (second.rm_prompts, second.ground_truth, second.data_source) == (
-        {"judge": "told"},
-        "7",
-        "",
-    )
+    assert first.messages[0]["content"] == "é 日本"
+    assert first.data_source == "s"
+    assert first.extra_info == {"i": 1}
+    assert second.rm_prompts == {"judge": "told"}
+    assert second.ground_truth == "7"
+    assert second.data_source == ""
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 

@@ -88,11 +88,9 @@ def test_parquet_in_the_authors_layout(limr: ModuleType, tmp_path: Path):
         {"role": "system", "content": limr.SYSTEM},
         {"role": "user", "content": "Two threes?"},
     )
-    assert (row.data_source, row.ground_truth, row.rm_prompts[""]) == (
-        "GAIR/LIMR",
-        "6",
-        "Two threes?",
-    )
+    assert row.data_source == "GAIR/LIMR"
+    assert row.ground_truth == "6"
+    assert row.rm_prompts[""] == "Two threes?"
     assert row.extra_info == {"split": "train", "index": 0, "id": "math/7"}
     (held_out,) = iterate_rows(DataConfig(val_files=str(out / "test.parquet")), split="val")
     assert held_out.ground_truth == "2"

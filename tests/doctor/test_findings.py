@@ -169,7 +169,5 @@ def test_a_machine_without_a_sandbox_is_a_note(monkeypatch: pytest.MonkeyPatch) 
     made = Bubblewrap("/usr/bin/bwrap", "/usr/bin/python3", (), as_root=False)
     monkeypatch.setattr(sandbox, "local_sandbox", lambda _: made)
     [finding] = sandbox.check_sandbox()
-    assert (finding.level, finding.text) == (
-        "ok",
-        "sandbox for code: /usr/bin/bwrap ran two programs (user namespaces)",
-    )
+    assert finding.level == "ok"
+    assert finding.text == "sandbox for code: /usr/bin/bwrap ran two programs (user namespaces)"

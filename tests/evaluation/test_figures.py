@@ -97,11 +97,9 @@ def test_rm_bench_knows_hard_normal_and_easy_comparisons() -> None:
         [row("chat"), row("safety-refuse"), row("safety-response")],
         [by_style, scores(9, 9, 9, 1, 2, 3), scores(0, 0, 0, 1, 2, 3)],
     )
-    assert (made["chat"], made["safety-refuse"], made["safety-response"]) == (
-        pytest.approx(1 / 3),
-        1,
-        0,
-    )
+    assert made["chat"] == pytest.approx(1 / 3)
+    assert made["safety-refuse"] == 1
+    assert made["safety-response"] == 0
     # Each level: chat, and safety as the mean of its parts.
     assert (made["easy"], made["normal"], made["hard"]) == (0.75, 0.25, 0.25)
     assert made["score"] == pytest.approx((1 / 3 + 0.5) / 2)

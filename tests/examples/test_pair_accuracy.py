@@ -32,10 +32,8 @@ def test_the_three_layouts(pair_accuracy: ModuleType) -> None:
     }
     hhh = {"instruction": "q", "chosen": "good", "rejected": "bad", "subset": "honest"}
     read = pair_accuracy.pair_of
-    assert (read(llmbar, "llmbar").subset, read(llmbar, "llmbar").chosen) == (
-        "llmbar/Natural",
-        "good",
-    )
+    assert read(llmbar, "llmbar").subset == "llmbar/Natural"
+    assert read(llmbar, "llmbar").chosen == "good"
     assert (read(panda, "pandalm").instruction, read(panda, "pandalm").chosen) == ("q\n\nx", "True")
     assert read(hhh, "hhh").rejected == "bad"
 
