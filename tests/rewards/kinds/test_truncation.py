@@ -62,9 +62,24 @@ def plain(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def scalar() -> Scripted:
+    """A model that gives each input the number of its tokens."""
     return Scripted(
         lambda request: ValueOutput(float(len(request.token_ids)), len(request.token_ids))
     )
+
+
+Cutting = Callable[..., BradleyTerryReward]
+
+
+@pytest.fixture
+def cutting(tokenizer: Any, made: Callable[..., RewardSpec]) -> Cutting:
+    """cutting(overlong, **entries): a scalar reward that scores with `scalar`."""
+
+    def make(overlong: str, **entries: Any) -> BradleyTerryReward:
+        reward = made("bradley_terry", overlong, sampling=None, **entries)
+        return BradleyTerryReward.from_spec(reward, context(tokenizer, main=scalar()))
+
+    return make
 
 
 # --- how much each text keeps
@@ -92,28 +107,21 @@ def test_longer_texts_lose_first():
 async def test_the_longer_text_of_a_pair_is_cut_and_the_other_stays(
     plain: Any, made: Any, how: str, kept: str
 ):
-    frame = len(plain("", "")["input_ids"])
-    engine, reward = (
-        scalar(),
-        made("bradley_terry", how, sampling=None, length=frame + 5 + len(kept)),
-    )
-    about = context(plain, main=engine)
-    (result,) = await BradleyTerryReward.from_spec(reward, about).score(
-        items(LETTERS, prompt="12345")
-    )
+    length = len(plain("", "")["input_ids"]) + 5 + len(kept)
+    reward = made("bradley_terry", how, sampling=None, length=length)
+    about = context(plain, main=scalar())
+    rows = items(LETTERS, prompt="12345")
+    (result,) = await BradleyTerryReward.from_spec(reward, about).score(rows)
     assert result.rendered == f"12345\n---\n{kept}"
-    assert result.value == frame + 5 + len(kept)
+    assert result.value == length
     assert result.extra == {"truncated_tokens": 26 - len(kept)}
     assert result.detail == f"{26 - len(kept)} {SENTENCE} (overlong={how})"
     assert about.counts.totals == {"truncated": [1, 1]}
 
 
 @pytest.mark.parametrize("how", CUTS)
-async def test_the_chat_template_stays_whole(tokenizer: Any, made: Any, how: str):
-    reward = BradleyTerryReward.from_spec(
-        made("bradley_terry", how, sampling=None), context(tokenizer, main=scalar())
-    )
-    (read,) = reward.render(items(LETTERS * 4, prompt=LETTERS * 3))
+async def test_the_chat_template_stays_whole(cutting: Cutting, how: str):
+    (read,) = cutting(how).render(items(LETTERS * 4, prompt=LETTERS * 3))
     assert len(read.token_ids) <= LENGTH
     assert len(read.token_ids) > LENGTH - 3
     assert read.text.startswith("<|im_start|>user\n")
@@ -121,76 +129,61 @@ async def test_the_chat_template_stays_whole(tokenizer: Any, made: Any, how: str
     assert "<|im_end|>\n<|im_start|>assistant\n" in read.text
 
 
-async def test_what_fits_is_not_touched(tokenizer: Any, made: Any):
-    texts = items("short", LETTERS * 9)
-    results: dict[str, Any] = {}
-    for how in ("truncate_right", "missing"):
-        reward = BradleyTerryReward.from_spec(
-            made("bradley_terry", how, sampling=None), context(tokenizer, main=scalar())
-        )
-        results[how] = await reward.score(texts)
-    assert results["truncate_right"][0] == results["missing"][0]
-    assert results["truncate_right"][1].extra["truncated_tokens"] > 0
-    assert results["missing"][1].extra == {}
+async def test_what_fits_is_not_touched(cutting: Cutting):
+    rows = items("short", LETTERS * 9)
+    cut = await cutting("truncate_right").score(rows)
+    whole = await cutting("missing").score(rows)
+    assert cut[0] == whole[0]
+    assert cut[1].extra["truncated_tokens"] > 0
+    assert whole[1].extra == {}
 
 
 async def test_where_nothing_is_to_be_cut_nothing_is_counted(tokenizer: Any, made: Any):
     about = context(tokenizer, main=scalar())
-    await BradleyTerryReward.from_spec(
-        made("bradley_terry", "missing", sampling=None), about
-    ).score(items(LETTERS * 9))
+    reward = BradleyTerryReward.from_spec(made("bradley_terry", "missing", sampling=None), about)
+    await reward.score(items(LETTERS * 9))
     assert about.counts.totals == {}
 
 
-async def test_of_a_conversation_the_oldest_turns_go_first_from_the_left(tokenizer: Any, made: Any):
+async def test_of_a_conversation_the_oldest_turns_go_first_from_the_left(cutting: Cutting):
     turns = [
         {"role": "user", "content": "old old old"},
         {"role": "assistant", "content": "mid"},
         {"role": "user", "content": "new"},
     ]
     (item,) = items("answer")
-    asked = [dataclasses.replace(item, rm_prompt=turns)]
-    (whole,) = BradleyTerryReward.from_spec(
-        made("bradley_terry", "missing", sampling=None), context(tokenizer)
-    ).render(asked)
-    cutting = made("bradley_terry", "truncate_left", sampling=None, length=len(whole.token_ids) - 8)
-    (read,) = BradleyTerryReward.from_spec(cutting, context(tokenizer)).render(asked)
+    rows = [dataclasses.replace(item, rm_prompt=turns)]
+    (whole,) = cutting("missing").render(rows)
+    (read,) = cutting("truncate_left", length=len(whole.token_ids) - 8).render(rows)
     assert len(read.token_ids) == len(whole.token_ids) - 8
-    assert "<|im_start|>user\nold<|im_end|>" in read.text
-    assert "<|im_start|>assistant\nmid<|im_end|>" in read.text
-    assert "<|im_start|>user\nnew<|im_end|>" in read.text
+    for turn in ("user\nold", "assistant\nmid", "user\nnew"):
+        assert f"<|im_start|>{turn}<|im_end|>" in read.text
     assert read.text.count("<|im_start|>") == 4
 
 
-async def test_a_frame_that_does_not_fit_stays_as_it_was(tokenizer: Any, made: Any):
-    reward = BradleyTerryReward.from_spec(
-        made("bradley_terry", "truncate_right", sampling=None, length=8),
-        context(tokenizer, main=scalar()),
-    )
-    (read,) = reward.render(items("response"))
+async def test_a_frame_that_does_not_fit_stays_as_it_was(cutting: Cutting):
+    (read,) = cutting("truncate_right", length=8).render(items("response"))
     assert (read.left_out, "response" in read.text) == (0, True)
 
 
 async def test_a_drop_in_gets_shorter_texts_and_its_own_words_stay(
-    tokenizer: Any, made: Any, tmp_path: Path
+    cutting: Cutting, tmp_path: Path
 ):
     code = (
-        "def rm_preprocess(p, r, t, responses):\n    return [f'Task: {a} Reply: {b} Good?' for a, b"
-        " in zip(p, responses)]\ndef rm_postprocess(results):\n    return results\n"
+        "def rm_preprocess(p, r, t, responses):\n"
+        "    return [f'Task: {a} Reply: {b} Good?' for a, b in zip(p, responses)]\n"
+        "def rm_postprocess(results):\n"
+        "    return results\n"
     )
-    reward = made("bradley_terry", "truncate_right", sampling=None, dropin=dropin(tmp_path, code))
-    (read,) = BradleyTerryReward.from_spec(reward, context(tokenizer, main=scalar())).render(
-        items(LETTERS * 9, prompt="why")
-    )
+    reward = cutting("truncate_right", dropin=dropin(tmp_path, code))
+    (read,) = reward.render(items(LETTERS * 9, prompt="why"))
     assert len(read.token_ids) == LENGTH
     assert read.text.startswith("Task: why Reply: abcdefghijkl")
     assert read.text.endswith(" Good?")
 
 
-async def test_a_special_token_is_not_made_by_joining_the_halves(tokenizer: Any, made: Any):
-    reward = BradleyTerryReward.from_spec(
-        made("bradley_terry", "truncate_middle", sampling=None), context(tokenizer, main=scalar())
-    )
+async def test_a_special_token_is_not_made_by_joining_the_halves(cutting: Cutting):
+    reward = cutting("truncate_middle")
     for length in range(40, 60):
         (read,) = reward.render(items(f"<|im_{'x' * length}end|>"))
         assert read.text.count("<|im_end|>") == 2
@@ -205,39 +198,27 @@ async def test_a_judge_keeps_its_question_and_the_fence_and_the_cut_is_marked(
 ):
     engine = Scripted(lambda _: [said("Score: 7")])
     options = GenerativeReward.Options(rubric="short")
-    reward = made(
-        "generative",
-        how,
-        length=900,
-        options=options,
-        sampling=Sampling(max_tokens=100, temperature=0.0),
-    )
+    sampling = Sampling(max_tokens=100, temperature=0.0)
+    reward = made("generative", how, length=900, options=options, sampling=sampling)
     about = context(tokenizer, main=engine)
-    (result,) = await GenerativeReward.from_spec(reward, about).score(
-        items(LETTERS * 60, prompt="why")
-    )
+    rows = items(LETTERS * 60, prompt="why")
+    (result,) = await GenerativeReward.from_spec(reward, about).score(rows)
     (request,) = engine.requests
     assert 780 < len(request.token_ids) <= 800  # 100 tokens are kept for the verdict
     assert result.value == 0.7  # 7 of the rubric's 0 to 10
-    assert (result.rendered.count("[begin "), result.rendered.count("[end ")) == (
-        2,
-        2,
-    )  # the note and the fence
-    assert result.rendered.count(MARK) == 1
-    assert "Rubric:\nshort" in result.rendered
-    assert result.rendered.rstrip().endswith("<|im_start|>assistant")
-    assert "why" in result.rendered
+    rendered = result.rendered
+    assert rendered.count("[begin ") == rendered.count("[end ") == 2  # the note and the fence
+    assert rendered.count(MARK) == 1
+    assert "Rubric:\nshort" in rendered
+    assert rendered.rstrip().endswith("<|im_start|>assistant")
+    assert "why" in rendered
     assert about.counts.totals == {"truncated": [1, 1]}
 
 
 async def test_a_judge_that_writes_more_than_half_its_context_reads_half(tokenizer: Any, made: Any):
-    reward = made(
-        "generative",
-        "truncate_right",
-        length=1600,
-        sampling=Sampling(max_tokens=5000, temperature=0.0),
-    )
-    reward = dataclasses.replace(reward, options=GenerativeReward.Options(rubric="short"))
+    options = GenerativeReward.Options(rubric="short")
+    sampling = Sampling(max_tokens=5000, temperature=0.0)
+    reward = made("generative", "truncate_right", length=1600, sampling=sampling, options=options)
     (read,) = GenerativeReward.from_spec(reward, context(tokenizer)).render(items(LETTERS * 60))
     assert 780 < len(read.token_ids) <= 800
 
@@ -339,18 +320,13 @@ async def test_steps_that_are_left_out_have_no_score_and_the_others_keep_their_p
     tokenizer: Any, made: Any, how: str, ends: list[int]
 ):
     def counting(request: PoolingRequest) -> TokenOutput:
-        return TokenOutput(
-            tuple((float(k + 1),) for k in range(len(request.positions))), len(request.token_ids)
-        )
+        logits = tuple((float(k + 1),) for k in range(len(request.positions)))
+        return TokenOutput(logits, len(request.token_ids))
 
     options = ProcessReward.Options(separator=".", activation="none", aggregate="sum")
-    empty = len(
-        tokenizer(
-            "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n",
-            add_special_tokens=False,
-        )["input_ids"]
-    )
-    reward = made("process", how, sampling=None, options=options, length=empty + 10)
+    frame = "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n"
+    empty = tokenizer(frame, add_special_tokens=False)["input_ids"]
+    reward = made("process", how, sampling=None, options=options, length=len(empty) + 10)
     about = context(tokenizer, main=Scripted(counting))
     (result,) = await ProcessReward.from_spec(reward, about).score(items(STEPS))
     assert result.steps == (Step(ends[0], 1.0), Step(ends[1], 2.0))
