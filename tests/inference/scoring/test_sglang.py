@@ -82,15 +82,9 @@ def spec_of(runner: Any = "generate", **changes: Any) -> EngineSpec:
 
 
 @contextlib.contextmanager
-def attached(name: str, runner: Any, **changes: Any) -> Iterator[tuple[SGLangEngine, Server]]:
+def attached(name: str, runner: Any, **kwargs: Any) -> Iterator[tuple[SGLangEngine, Server]]:
     with recorded(name) as server:
-        engine = SGLangEngine(
-            spec_of(
-                runner,
-                kwargs={"base_url": server.url + "/", **changes.pop("kwargs", {})},
-                **changes,
-            )
-        )
+        engine = SGLangEngine(spec_of(runner, kwargs={"base_url": server.url + "/", **kwargs}))
         assert engine.ping() == "cold"
         engine.start()
         try:
@@ -99,15 +93,15 @@ def attached(name: str, runner: Any, **changes: Any) -> Iterator[tuple[SGLangEng
             engine.close()
 
 
+def greedy(*ids: int, **sampling: Any) -> GenerateRequest:
+    return GenerateRequest(ids, Sampling(**{"max_tokens": 8, "temperature": 0.0, **sampling}))
+
+
 def test_texts() -> None:
-    sampled = Sampling(
-        max_tokens=8, temperature=0.7, top_p=0.9, top_k=20, n=2, seed=5, stop=("###",)
-    )
+    sampled = greedy(21, 22, temperature=0.7, top_p=0.9, top_k=20, n=2, seed=5, stop=("###",))
     with attached("judge", "generate") as (engine, _):
         assert engine.ping() == "awake"
-        outputs = engine.generate(
-            [GenerateRequest((21, 22), sampled), GenerateRequest((11, 12, 13, 14), GREEDY)]
-        )
+        outputs = engine.generate([sampled, greedy(11, 12, 13, 14)])
     assert outputs == [
         [TextOutput("a", "stop", 2, 1), TextOutput("b c d", "length", 2, 8)],
         [TextOutput("Score: 7", "stop", 4, 3)],
@@ -115,14 +109,9 @@ def test_texts() -> None:
 
 
 def test_structured_output() -> None:
-    wanted = [
-        Sampling(max_tokens=8, temperature=0.0, regex="[0-9]{3}"),
-        Sampling(max_tokens=8, temperature=0.0, json_schema='{"type": "object"}'),
-    ]
+    requests = [greedy(41, regex="[0-9]{3}"), greedy(42, json_schema='{"type": "object"}')]
     with attached("judge", "generate") as (engine, _):
-        outputs = engine.generate(
-            [GenerateRequest((41,), wanted[0]), GenerateRequest((42,), wanted[1])]
-        )
+        outputs = engine.generate(requests)
     assert [o.text for [o] in outputs] == ["123", "{}"]
 
 
@@ -136,36 +125,29 @@ def test_logprobs_of_choices_in_the_order_asked_for() -> None:
 
 def test_greedy_samples_are_drawn_once() -> None:
     with attached("judge", "generate") as (engine, server):
-        [outputs] = engine.generate(
-            [GenerateRequest((11, 12, 13, 14), Sampling(max_tokens=8, temperature=0.0, n=3))]
-        )
+        [outputs] = engine.generate([greedy(11, 12, 13, 14, n=3)])
     assert [o.text for o in outputs] == ["Score: 7"] * 3
     assert [seen.path for seen in server.seen].count("/generate") == 1
 
 
 def test_one_refused_or_broken_request_spoils_no_other() -> None:
-    bad = Sampling(max_tokens=8, temperature=0.0, regex="(")
+    requests = [greedy(43, regex="("), greedy(44), greedy(*(9,) * 64), greedy(11, 12, 13, 14)]
     with attached("judge", "generate") as (engine, _):
-        outputs = engine.generate(
-            [
-                GenerateRequest((43,), bad),
-                GenerateRequest((44,), GREEDY),
-                GenerateRequest((9,) * 64, GREEDY),
-                GenerateRequest((11, 12, 13, 14), GREEDY),
-            ]
-        )
-    assert [o.failure for [o] in outputs] == ["provider_error", "provider_error", "overlong", ""]
-    assert "Invalid grammar request" in outputs[0][0].detail
-    assert "Aborted by /abort_request" in outputs[1][0].detail
-    assert "64 tokens and max_model_len is 64" in outputs[2][0].detail
+        refused, broken, long, fine = [output for [output] in engine.generate(requests)]
+    assert (refused.failure, broken.failure) == ("provider_error", "provider_error")
+    assert (long.failure, fine.failure) == ("overlong", "")
+    assert "Invalid grammar request" in refused.detail
+    assert "Aborted by /abort_request" in broken.detail
+    assert "64 tokens and max_model_len is 64" in long.detail
 
 
 def test_a_failing_server_is_an_infrastructure_error() -> None:
     with attached("judge", "generate") as (engine, _):
         with pytest.raises(InfrastructureError, match="failed on /generate: HTTPStatusError"):
-            engine.generate([GenerateRequest((45,), GREEDY)])
+            engine.generate([greedy(45)])
+        two = GenerateRequest((46,), Sampling(max_tokens=8, n=2))
         with pytest.raises(InfrastructureError, match="gave 1 samples where 2 were asked for"):
-            engine.generate([GenerateRequest((46,), Sampling(max_tokens=8, n=2))])
+            engine.generate([two])
 
 
 def test_an_engine_is_started_first() -> None:
@@ -182,21 +164,13 @@ def test_values_are_raw_and_in_order() -> None:
     with attached("reward", "pooling") as (engine, server):
         # the server says 6, the spec 64: the smaller one counts
         assert engine.context_length == 6
-        outputs = engine.classify(
-            [
-                PoolingRequest((1, 2, 3)),
-                PoolingRequest((1,) * 7),
-                PoolingRequest((4, 5)),
-                PoolingRequest((6,)),
-            ]
-        )
+        inputs = ((1, 2, 3), (1,) * 7, (4, 5), (6,))
+        outputs = engine.classify(list(map(PoolingRequest, inputs)))
         assert [o.value for o in outputs if not o.failure] == [-3.296875, 12.1875, 0.5]
         assert [o.failure for o in outputs] == ["", "overlong", "", ""]
         assert math.isnan(outputs[1].value)
-        assert [len(s.body["input_ids"]) for s in server.seen if s.path == "/classify"] == [
-            2,
-            1,
-        ]  # posts of max_num_seqs = 2
+        posts = [len(s.body["input_ids"]) for s in server.seen if s.path == "/classify"]
+        assert posts == [2, 1]  # of max_num_seqs = 2
         assert engine.classify([]) == []
 
 
@@ -215,10 +189,9 @@ def test_heads_that_are_no_scalars() -> None:
 
 
 def test_vectors_have_length_one() -> None:
+    texts = ("Once upon a time", "nothing", "too much")
     with attached("embedding", "embed") as (engine, _):
-        outputs = engine.embed(
-            [EmbedRequest("Once upon a time"), EmbedRequest("nothing"), EmbedRequest("too much")]
-        )
+        outputs = engine.embed(list(map(EmbedRequest, texts)))
     # (3, 0, -4) has length 5
     assert outputs[0].vector == pytest.approx((0.6, 0.0, -0.8))
     assert outputs[0].tokens_in == 4
@@ -266,7 +239,7 @@ def test_a_server_that_does_not_become_healthy(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("rmrl.inference.sglang.server._PROBE_TIMEOUT_S", PATIENCE_S)
     with (
         pytest.raises(EngineLoadError, match=r"not healthy within 0\.5 s: it answered 503"),
-        attached("starting", "generate", kwargs={"load_timeout_s": expires(0.5)}),
+        attached("starting", "generate", load_timeout_s=expires(0.5)),
     ):
         pass
 
