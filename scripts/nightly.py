@@ -188,7 +188,7 @@ STEPS = (
     Step(
         name="mutants",
         command=[
-            *(sys.executable, "scripts/mutants.py", *MUTANTS, "--seed", "24", "--least", "0.85"),
+            *(sys.executable, "scripts/mutants.py", *MUTANTS, "--seed", "24", "--least", "0.75"),
             *("--record", "{out}", "--tests", *(f"tests/{folder}" for folder in MUTANT_TESTS)),
         ],
         counts=mutants_counted,
