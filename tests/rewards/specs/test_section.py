@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -37,83 +39,47 @@ def test_fields_of_every_kind_and_their_defaults() -> None:
     assert fields["rm_prompt"] is None
 
 
-def test_a_kind_that_does_not_exist() -> None:
-    with pytest.raises(ConfigError, match="kind=generativ: not a kind"):
-        section("generativ").check_kind()
-    with pytest.raises(ConfigError, match="nowhere"):
-        section("nowhere.at.all:Kind").check_kind()
-    section("generative").check_kind()
+SERVER = {"url": "http://127.0.0.1:8000/v1", "model": "judge"}
 
 
-def test_a_rule_has_nothing_to_cut_and_samples_nothing() -> None:
-    with pytest.raises(ConfigError, match="nothing to cut"):
-        section("rule", overlong="truncate_middle").overlong()
-    with pytest.raises(ConfigError, match="samples nothing"):
-        section("rule", sampling={"n": 4}).sampling(REWARD_KINDS["rule"])
-    assert section("rule").sampling(REWARD_KINDS["rule"]) is None
+def sampled(kind: str, **entries: Any) -> Any:
+    return section(kind, sampling=entries).sampling(REWARD_KINDS[kind])
+
+
+def engine_settings(kind: str, **entries: Any) -> dict[str, Any]:
+    return section(kind).engine_settings(entries, "reward.specs.judge.engine")
 
 
 @pytest.mark.parametrize(
-    ("entries", "sentence"),
+    ("read", "words"),
     [
-        ({"n": 0}, r"sampling\.n=0: give at least 1 vote"),
-        ({"max_tokens": 0}, r"sampling\.max_tokens=0: give at least 1 token"),
-        ({"temperature": -0.5}, r"sampling\.temperature=-0\.5: must not be negative"),
-        ({"top_p": 0.0}, r"sampling\.top_p=0\.0: give a share above 0 and at most 1"),
-        ({"top_p": 1.5}, r"sampling\.top_p=1\.5: give a share above 0 and at most 1"),
-        ({"n": 3}, r"n=3 with temperature=0 gives 3 equal votes"),
-    ],
-)
-def test_votes_that_cannot_be_sampled(entries: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ConfigError, match=sentence):
-        section(sampling=entries).sampling(REWARD_KINDS["generative"])
-
-
-def test_transforms_stand_in_one_place_only() -> None:
-    assert section("rule").transforms() == ({"kind": "sigmoid"},)
-    assert section("generative", transform="rank").transforms() == ({"kind": "rank"},)
-    with pytest.raises(ConfigError, match="are both given"):
-        section("rule", transform="rank").transforms()
-
-
-def test_an_entry_that_no_kind_has() -> None:
-    with pytest.raises(ConfigError, match=r"reward.specs.judge.smapling: no such entry.*sampling"):
-        section(smapling={}).options(REWARD_KINDS["generative"])
-
-
-def test_engine_settings_keep_the_shared_ones() -> None:
-    where = "reward.specs.judge.engine"
-    settings = section().engine_settings({"dtype": "float32"}, where)
-    assert settings["dtype"] == "float32"
-    assert settings["residency"] == RewardConfig().engine.residency
-    with pytest.raises(ConfigError, match=f"{where}.residency=always: not a choice"):
-        section().engine_settings({"residency": "always"}, where)
-
-
-def test_a_server_is_instead_of_an_engine() -> None:
-    server = {"url": "http://127.0.0.1:8000/v1", "model": "judge"}
-    spec = section(server=server).server()
-    assert spec == http_server({"wire": "openai", **server}, "reward.specs.judge.server")
-    assert section().server() is None
-    with pytest.raises(ConfigError, match="on a server or in an engine"):
-        section(server=server, path="some/checkpoint").server()
-    with pytest.raises(ConfigError, match="only judges that write text"):
-        section("bradley_terry", server=server).server()
-
-
-def test_entries_that_only_a_model_can_have() -> None:
-    with pytest.raises(ConfigError) as caught:
-        section("rule", path="p", engine={"dtype": "float32"}).refuse_model_entries("a rule")
-    assert len(caught.value.problems) == 2
-    section("rule").refuse_model_entries("a rule")
-
-
-@pytest.mark.parametrize(
-    ("ask", "said"),
-    [
+        (lambda: section("generativ").check_kind(), "kind=generativ: not a kind"),
+        (lambda: section("nowhere.at.all:Kind").check_kind(), "nowhere"),
+        (lambda: section("rule", overlong="truncate_middle").overlong(), "nothing to cut"),
+        (lambda: sampled("rule", n=4), "samples nothing"),
+        (lambda: sampled("generative", n=0), "sampling.n=0: give at least 1 vote"),
+        (lambda: sampled("generative", max_tokens=0), "sampling.max_tokens=0: give at least 1"),
+        (lambda: sampled("generative", temperature=-0.5), "temperature=-0.5: must not be negative"),
+        (lambda: sampled("generative", top_p=0.0), "sampling.top_p=0.0: give a share above 0"),
+        (lambda: sampled("generative", top_p=1.5), "sampling.top_p=1.5: give a share above 0"),
+        (lambda: sampled("generative", n=3), "n=3 with temperature=0 gives 3 equal votes"),
+        (lambda: section("rule", transform="rank").transforms(), "are both given"),
         (
-            lambda: section("teacher").engine_settings({"name": "sglang"}, "w.engine"),
-            r"w\.engine\.name=sglang: this engine gives no log-probabilities of given tokens",
+            lambda: section(smapling={}).options(REWARD_KINDS["generative"]),
+            "reward.specs.judge.smapling: no such entry; did you mean 'sampling'?",
+        ),
+        (
+            lambda: engine_settings("generative", residency="always"),
+            "reward.specs.judge.engine.residency=always: not a choice",
+        ),
+        (
+            lambda: section(server=SERVER, path="some/checkpoint").server(),
+            "on a server or in an engine",
+        ),
+        (lambda: section("bradley_terry", server=SERVER).server(), "only judges that write text"),
+        (
+            lambda: engine_settings("teacher", name="sglang"),
+            "engine.name=sglang: this engine gives no log-probabilities of given tokens",
         ),
         (
             lambda: section("teacher", server={"url": "http://127.0.0.1:1/v1"}).server(),
@@ -125,14 +91,37 @@ def test_entries_that_only_a_model_can_have() -> None:
         ),
         (
             lambda: section("teacher", reads="answer").reads(),
-            r"reads=answer: a teacher rates every token",
+            "reads=answer: a teacher rates every token",
         ),
-        (
-            lambda: section("teacher", sampling={"n": 2}).sampling(REWARD_KINDS["teacher"]),
-            "a teacher reward samples nothing",
-        ),
+        (lambda: sampled("teacher", n=2), "a teacher reward samples nothing"),
     ],
 )
-def test_what_a_teacher_cannot_have(ask: Any, said: str):
-    with pytest.raises(ConfigError, match=said):
-        ask()
+def test_entries_that_cannot_be(read: Callable[[], Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        read()
+
+
+def test_entries_that_can() -> None:
+    section("generative").check_kind()
+    assert section("rule").sampling(REWARD_KINDS["rule"]) is None
+    assert section("rule").transforms() == ({"kind": "sigmoid"},)
+    assert section("generative", transform="rank").transforms() == ({"kind": "rank"},)
+
+
+def test_engine_settings_keep_the_shared_ones() -> None:
+    settings = engine_settings("generative", dtype="float32")
+    assert settings["dtype"] == "float32"
+    assert settings["residency"] == RewardConfig().engine.residency
+
+
+def test_a_server_is_instead_of_an_engine() -> None:
+    spec = section(server=SERVER).server()
+    assert spec == http_server({"wire": "openai", **SERVER}, "reward.specs.judge.server")
+    assert section().server() is None
+
+
+def test_entries_that_only_a_model_can_have() -> None:
+    with pytest.raises(ConfigError) as caught:
+        section("rule", path="p", engine={"dtype": "float32"}).refuse_model_entries("a rule")
+    assert len(caught.value.problems) == 2
+    section("rule").refuse_model_entries("a rule")
