@@ -71,7 +71,9 @@ class Bench:
         config = compose_config([*base, *models, *overrides], ScoreConfig)
         return check_scoring(config, shipped_functions=self.folder, **keywords)
 
-    def scorer(self, checked: CheckedScoring, host: FakeHost | None = None) -> Scorer:
+    def scorer(
+        self, checked: CheckedScoring, host: FakeHost | None = None, *, rule_workers: int = 1
+    ) -> Scorer:
         """As `rmrl.scoring.build` makes it, with processes that are none."""
         made = host or FakeHost()
         residency = Residency(lambda _: made, checked.engines, budget=checked.budget)
@@ -80,7 +82,7 @@ class Bench:
             checked.config.reward,
             residency=residency,
             tokenizer=lambda _: self.tokenizer(),
-            rule_workers=1,
+            rule_workers=rule_workers,
         )
 
     def score(self, checked: CheckedScoring, host: FakeHost | None = None) -> Summary:

@@ -49,7 +49,8 @@ class Served:
         self, checked: CheckedServer, host: FakeHost | None = None
     ) -> AsyncIterator[Scorer]:
         """The scorer as `rmrl score` opens it, with processes that are none."""
-        scorer = self.bench.scorer(checked.scoring, host)
+        workers = checked.scoring.config.reward.rule_workers
+        scorer = self.bench.scorer(checked.scoring, host, rule_workers=workers)
         try:
             yield scorer
         finally:

@@ -106,7 +106,8 @@ async def test_a_stream_past_its_deadline_ends_with_the_error(served: Served) ->
     rows = [{"prompt": "p", "response": "0"}] * 31 + [{"prompt": "p", "response": "600"}]
     clock = MovedClock()
     clock.drive(asyncio.get_running_loop())
-    async with served.service(*HELD) as service, client_of(service) as client:
+    keys = (*HELD, "reward.rule_workers=2")  # one stays with the row that never ends
+    async with served.service(*keys) as service, client_of(service) as client:
         body = {"rows": rows, "stream": True, "timeout_s": 300.0}
         posted = asyncio.create_task(client.post("/v1/score", json=body))
         while "rmrl_rows_total 16.0" not in service.metrics.text().decode():
