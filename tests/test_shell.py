@@ -43,7 +43,9 @@ def test_what_a_test_starts_heeds_signals_that_the_shell_ignores(ignored: str) -
 HOLDS = "import sys; file = open(sys.argv[1], 'x'); print('open', flush=True); sys.stdin.read()"
 
 
-@pytest.mark.parametrize("session", [os.environ[SESSION_VARIABLE], "another"])
+@pytest.mark.parametrize(
+    "session", [os.environ[SESSION_VARIABLE], "another"], ids=["own", "another"]
+)
 def test_a_file_in_shared_memory_that_another_session_has_open_is_not_left_here(
     session: str,
 ) -> None:
