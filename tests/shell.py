@@ -1,5 +1,5 @@
 """What a test session takes over from the shell that started it, set back to what a plain shell gives:
-a background job's processes ignore Ctrl-C, and those under nohup ignore a hangup."""
+a background job's processes ignore Ctrl-C and Ctrl-\\, and those under nohup ignore a hangup."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ def begin_session() -> None:
     of itself, and `subprocess` does not hand that on.)
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGQUIT, signal.SIGTERM):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         # The session itself outlives its terminal as before: no program inherits a function.
         signal.signal(signal.SIGHUP, lambda *_: None)
