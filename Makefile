@@ -4,6 +4,8 @@ export PYTHON
 
 BIN := .venv/bin
 # No test or demo reaches for a model hub. Threads that wait sleep instead of spinning: several processes share the cores.
+# Compiled files are kept: collecting the tests takes half the time with them.
+unexport PYTHONDONTWRITEBYTECODE
 OFFLINE := HF_HUB_OFFLINE=1 OMP_WAIT_POLICY=passive TOKENIZERS_PARALLELISM=false
 
 .DEFAULT_GOAL := help
@@ -34,7 +36,7 @@ fix: setup ## repair what ruff can repair
 	$(BIN)/ruff format .
 
 test: setup ## the fast tests, in a process per core
-	$(OFFLINE) $(BIN)/python -m pytest -m "not slow and not nightly" --numprocesses auto --maxprocesses 8 --dist loadfile
+	$(OFFLINE) $(BIN)/python -m pytest --ignore tests/slow -m "not nightly" --numprocesses auto --maxprocesses 8 --dist loadfile
 
 test-all: models test ## all tests; real engines, Ray and small real models included
 	$(OFFLINE) scripts/test_slow.sh "slow and not nightly"
