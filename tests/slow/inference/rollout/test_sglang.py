@@ -13,8 +13,7 @@ from tests.inference.rollout.test_sglang import SHORT, sampled, settings
 from tests.trainer.job import still_running, wait_for
 
 FAKE_SGLANG = """
-import argparse, os, sys, threading
-from http.server import ThreadingHTTPServer
+import argparse, os, sys
 if os.environ.get("FAKE_SGLANG_FAILS"):
     sys.exit("ValueError: unknown architecture")
 from tests.rewards.remote.server import Server
@@ -24,13 +23,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--port", type=int)
 known, rest = parser.parse_known_args()
 
-class Placed(Server):
-    def __init__(self, answer, port):
-        ThreadingHTTPServer.__init__(self, ("127.0.0.1", port), __import__("tests.rewards.remote.server", fromlist=["_Handler"])._Handler)
-        self.answer, self.lock, self.seen = answer, threading.Lock(), []
-        self.sockets = self.under_way = self.most = 0
-
-Placed(Protocol().answer, known.port).serve_forever()
+Server(Protocol().answer, known.port).serve_forever()
 """
 
 
