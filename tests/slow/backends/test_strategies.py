@@ -225,7 +225,11 @@ def test_one_process_is_bit_equal_under_both(one: dict[str, Result], case: str):
 
 @pytest.mark.parametrize("case", CASES)
 def test_two_processes_are_the_same_under_both(two: dict[str, Result], case: str):
-    assert_same(two[f"{case}-fsdp"], two[f"{case}-fsdp2"], logprobs=1e-5, weights=5e-6, norms=5e-6)
+    # Weights that differ in their last bits may be rounded to two neighbours in bfloat16.
+    logprobs = 2**-5 if case == "bf16" else 1e-5
+    assert_same(
+        two[f"{case}-fsdp"], two[f"{case}-fsdp2"], logprobs=logprobs, weights=5e-6, norms=5e-6
+    )
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
