@@ -7,7 +7,6 @@
 # Fails at once where the system refuses such namespaces.
 set -euo pipefail
 python=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/.venv/bin/python
-export RMRL_ISOLATED=1
 
 user=()
 [[ $(id -u) == 0 ]] || user=(--user --map-root-user)
