@@ -1,5 +1,4 @@
-"""What a command writes to the console and to its file, and that a program which imports rmrl keeps
-its own logging."""
+"""What whole runs write to the console and to their files."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`python -m rmrl.main_score` as a user runs it: mistakes are sentences, rules start neither Ray
-nor an engine, endings are clean."""
+"""Jobs of `python -m rmrl.main_score` with engines in processes: failures and signals leave a
+clean end."""
 
 from __future__ import annotations
 

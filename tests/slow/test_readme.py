@@ -1,4 +1,4 @@
-"""Every command and every piece of code in README.md does what it says."""
+"""Every command of README.md runs as it is printed."""
 
 from __future__ import annotations
 

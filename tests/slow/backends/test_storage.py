@@ -1,5 +1,4 @@
-"""Pieces of tensors go to safetensors files and come back, whoever holds which box; what is missing
-is an error in every process."""
+"""Processes exchange pieces of tensors through files, and fail together."""
 
 from __future__ import annotations
 

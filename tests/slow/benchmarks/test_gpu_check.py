@@ -1,4 +1,4 @@
-"""benchmarks/gpu_check on CPU: its verdicts, and every check that can run without a GPU."""
+"""benchmarks/gpu_check on CPU: every check that can run without a GPU."""
 
 from __future__ import annotations
 

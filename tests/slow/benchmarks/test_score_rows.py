@@ -1,4 +1,4 @@
-"""benchmarks/score_rows.py compares the same rule on the same rows."""
+"""A small measurement of benchmarks/score_rows.py."""
 
 from __future__ import annotations
 

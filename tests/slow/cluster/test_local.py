@@ -1,5 +1,5 @@
-"""Processes without Ray: results and our errors come through, death and silence are told apart,
-nothing is left."""
+"""Real processes without Ray: results and our errors come through, death and silence are told
+apart, nothing is left."""
 
 from __future__ import annotations
 

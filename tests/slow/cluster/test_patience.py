@@ -1,4 +1,4 @@
-"""A deadline that counts from the last progress."""
+"""A deadline that counts from the last progress, with processes that stand still."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices of a job whose driver runs on a machine without GPUs."""
+"""A task of Ray looks at a machine from inside the cluster."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The reference command lines of similar trainers, as their users type them: they compose, have no
-problem, and mean what they say."""
+"""A reference command line trains on a CPU."""
 
 from __future__ import annotations
 

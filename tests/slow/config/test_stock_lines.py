@@ -1,4 +1,5 @@
-"""Stock command lines with paths, models and counts changed, nothing else: two steps of each."""
+"""Stock command lines with paths, models and counts changed, nothing else: two real steps of
+each."""
 
 from __future__ import annotations
 

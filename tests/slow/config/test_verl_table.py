@@ -1,5 +1,4 @@
-"""The table of verl's keys: sound in itself, right in its conversions, and what real command lines
-ask for."""
+"""Real scripts for verl pass whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rmrl doctor` as a user runs it."""
+"""`rmrl doctor` with every check, on this machine."""
 
 from __future__ import annotations
 

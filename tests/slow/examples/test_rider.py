@@ -1,5 +1,4 @@
-"""The customer-service example: its data, its scripts, and the reference command line of the two
-judges on a CPU."""
+"""The customer-service example trains on a CPU with its two judges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SFT example: what it trains on, and TRL's trainer on a tiny model."""
+"""TRL's trainer runs the SFT example on a tiny model."""
 
 from __future__ import annotations
 

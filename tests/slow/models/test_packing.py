@@ -1,4 +1,4 @@
-"""Packed rows compute what padded rows compute, and a family that mixes them is refused."""
+"""Flex attention, compiled, keeps packed rows apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`from rmrl import Rewards`: the scores of `rmrl score`, from lists in memory."""
+"""`from rmrl import Rewards` with an engine of transformers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Attention over padded, packed and shared rows: against plain softmax in float64, and within a
-model against the plain whole-row pass."""
+"""Attention over rows that several processes share, within a model and alone."""
 
 from __future__ import annotations
 

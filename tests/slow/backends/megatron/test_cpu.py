@@ -1,4 +1,4 @@
-"""The CPU adaptation: what it does inside its scope, and that nothing is left of it outside."""
+"""The CPU adaptation leaves a process with CUDA as it was."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""TransformerEngine's layers in place of megatron-core's own. The library needs a GPU: here its
-modules are fakes with its parameters' names and plain torch inside, so that loading, the layout of
-the layers, gradients and checkpoints are tested, and no kernel is."""
+"""TransformerEngine's layers in real groups of processes, with fakes in the place of its
+modules."""
 
 from __future__ import annotations
 

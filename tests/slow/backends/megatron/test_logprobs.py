@@ -1,5 +1,5 @@
-"""Vocabulary-parallel log-probabilities and entropies: hand-computed, and against torch over the
-whole vocabulary, gradients included."""
+"""Vocabulary-parallel log-probabilities in groups of processes, against torch over the whole
+vocabulary, gradients included."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The structure of a model, what settings do to it, and the two heads. That it computes what
-Hugging Face's does: test_weights.py."""
+"""A model cut into the stages of a pipeline, and its heads in a group of processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storages emptied and filled again, with every view of them."""
+"""Models and optimizers leave the device and come back, in a process group of their own."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Sizes: what fits how many processes, in whose order of ranks, and which models can be cut that
-way."""
+"""The order of ranks is the one in which megatron-core makes its groups."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The rollout engine on SGLang against stand-ins for its server: a real HTTP server on 127.0.0.1
-each, no SGLang."""
+"""The rollout engine starts and ends a server of SGLang: a stand-in, in a process of its own."""
 
 import os
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Several adapters on one engine: each like a checkpoint of its own with the adapter merged, the base
-as if there were none."""
+"""Several adapters on one engine of vLLM, as tests/inference/scoring/test_adapters.py has them on
+transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The GPU worker of vLLM falls asleep beside other users of the device."""
+"""The GPU worker of vLLM falls asleep beside other users of the device; vLLM is imported, no GPU is
+needed."""
 
 from __future__ import annotations
 

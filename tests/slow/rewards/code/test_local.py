@@ -1,4 +1,5 @@
-"""The local sandbox: what it runs, its command line, and the sentences where there is none."""
+"""Programs in the local sandbox: tasks in the forms of HumanEval and MBPP, values, limits and
+endings."""
 
 from __future__ import annotations
 

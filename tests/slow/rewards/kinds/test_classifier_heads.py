@@ -1,5 +1,5 @@
-"""Heads with several labels, through the whole reward layer: the numbers of transformers' own
-text-classification pipeline."""
+"""Heads with several labels on vLLM: the numbers of transformers' own text-classification
+pipeline."""
 
 from __future__ import annotations
 
