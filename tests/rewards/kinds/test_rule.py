@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,19 +31,6 @@ from tests.rewards.kinds.rule_parts import (
     score,
     wait_until,
 )
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[RulePool]:
-    with RulePool(2) as shared:
-        yield shared
-
-
-@pytest.fixture(scope="module")
-def ways(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("functions") / "ways.py"
-    path.write_text(EVERY_WAY, encoding="utf-8")
-    return path
 
 
 @pytest.mark.parametrize(

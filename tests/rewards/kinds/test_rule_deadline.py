@@ -7,8 +7,6 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +16,6 @@ from rmrl.rewards.rules.dropin import load_dropin
 from rmrl.rewards.rules.pool import RulePool
 from tests.patience import PATIENCE_S, expires
 from tests.rewards.kinds.rule_parts import (
-    EVERY_WAY,
     SHIPPED,
     WAITS_FOR,
     alive,
@@ -30,19 +27,6 @@ from tests.rewards.kinds.rule_parts import (
     statuses,
     wait_until,
 )
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[RulePool]:
-    with RulePool(2) as shared:
-        yield shared
-
-
-@pytest.fixture(scope="module")
-def ways(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("functions") / "ways.py"
-    path.write_text(EVERY_WAY, encoding="utf-8")
-    return path
 
 
 @pytest.mark.parametrize("way", ["loop", "sleep", "regex", "fork", "socket", "bomb"])
