@@ -108,6 +108,25 @@ async def _under_way(engine: VLLMRollout) -> None:
         await asyncio.sleep(0)
 
 
+async def _shut_down_at_the_first_sample(engine: VLLMRollout) -> None:
+    """Shut the engine down while the first of several samples is being handed to it."""
+    add, begun, told = engine._engine.add_request, threading.Event(), threading.Event()
+
+    def add_once_the_shutdown_has_begun(*args: Any) -> None:
+        begun.set()
+        assert told.wait(PATIENCE_S)
+        add(*args)
+
+    engine._engine.add_request = add_once_the_shutdown_has_begun
+    while not begun.is_set():
+        await asyncio.sleep(0)
+    task = asyncio.create_task(engine.shutdown())
+    while engine._pending:
+        await asyncio.sleep(0)
+    told.set()
+    await task
+
+
 def turns_of_the_loop(engine: VLLMRollout) -> list[bool]:
     """Whether the event loop turns during each engine step from now on."""
     loop, step = asyncio.get_running_loop(), engine._engine.step
@@ -132,8 +151,7 @@ async def _refusals(engine: VLLMRollout, found: dict[str, Any], lm: str) -> None
     await _note(found, "impatient", _all(impatient, LONG))
     found["impatient left behind"] = impatient._engine.has_unfinished_requests()
     task = asyncio.create_task(_all(engine, LONG))
-    await _under_way(engine)
-    await engine.shutdown()
+    await _shut_down_at_the_first_sample(engine)
     await _note(found, "shut down", task)
     await _note(found, "no checkpoint", VLLMRollout(settings(lm + "-nowhere")).start())
 
