@@ -97,5 +97,15 @@ class MovedClock:
         """Move the clock when the loop has handled what has arrived for it by now."""
         self.loop.call_soon_threadsafe(self._add, seconds)
 
+    def add_and_wait(self, seconds: float) -> None:
+        """Move the clock as `add`, and return when the timers have run that end by then."""
+        passed = asyncio.run_coroutine_threadsafe(self._add_and_pass(seconds), self.loop)
+        passed.result(PATIENCE_S)
+
     def _add(self, seconds: float) -> None:
         self.ahead += seconds
+
+    async def _add_and_pass(self, seconds: float) -> None:
+        self._add(seconds)
+        for _ in range(2):  # a timer that has ended is ready in the next turn of the loop
+            await asyncio.sleep(0)

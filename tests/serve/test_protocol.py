@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import subprocess
@@ -25,9 +26,18 @@ IDLE_S = 60
 """Seconds on a clock that the tests move."""
 
 
-def connected(address: str) -> socket.socket:
+BUFFER_BYTES = 2**16
+"""Half of the space that the machine has for an answer to a client with a `small_buffer`."""
+
+
+def connected(address: str, *, small_buffer: bool = False) -> socket.socket:
     url = httpx.URL(address)
-    return socket.create_connection((url.host, url.port), timeout=PATIENCE_S)
+    client = socket.socket()
+    if small_buffer:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+    client.settimeout(PATIENCE_S)
+    client.connect((url.host, url.port))
+    return client
 
 
 def until_closed(client: socket.socket, clock: MovedClock | None = None) -> bytes:
@@ -138,9 +148,19 @@ def test_a_body_larger_than_a_head_arrives_whole(served: Served) -> None:
     assert answer.json()["rows"][0]["score_length"] == 300_000.0
 
 
-def test_an_answer_that_is_not_read_closes_its_connection(served: Served) -> None:
-    """NeMo Gym's wire sends the fields of the request back: 12 MB, of which the machine's own
-    buffers take a part. Of two clients one reads some in each pause, one nothing."""
+def test_an_answer_that_is_not_read_closes_its_connection(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NeMo Gym's wire sends the fields of the request back: 12 MB. Of two clients one reads some in
+    each pause, more than the machine's own buffers hold, and one nothing."""
+    connection_made = protocol.Connection.connection_made
+
+    def with_small_buffer(connection: protocol.Connection, transport: asyncio.Transport) -> None:
+        accepted = transport.get_extra_info("socket")
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+        connection_made(connection, transport)
+
+    monkeypatch.setattr(protocol.Connection, "connection_made", with_small_buffer)
     episode = {
         "responses_create_params": {"input": "p"},
         "response": {"output": [{"type": "message", "role": "assistant", "content": "r"}]},
@@ -154,8 +174,8 @@ def test_an_answer_that_is_not_read_closes_its_connection(served: Served) -> Non
     clock = MovedClock()
     with (
         live(served, "serve.wires=[nemo_gym]", idle_s=IDLE_S, clock=clock) as address,
-        connected(address) as idle,
-        connected(address) as reading,
+        connected(address, small_buffer=True) as idle,
+        connected(address, small_buffer=True) as reading,
     ):
         for client in (idle, reading):
             client.sendall(head.encode() + body)
@@ -167,7 +187,7 @@ def test_an_answer_that_is_not_read_closes_its_connection(served: Served) -> Non
             received += len(piece)
             if received - moved_at > 4_000_000:
                 moved_at = received
-                clock.add(IDLE_S)
+                clock.add_and_wait(IDLE_S)
         assert received > len(body)
         assert len(until_closed(idle, clock)) < len(body)
 

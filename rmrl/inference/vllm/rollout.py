@@ -157,12 +157,12 @@ class VLLMRollout(TaggedSleep):
             )
         refuse_overlong(prompts, self.settings.max_model_len)
         arrivals: Arrivals = asyncio.Queue()
-        wanted: dict[str, _Pending] = {}
+        requests_by_id: dict[str, _Pending] = {}
         for prompt_index, sample_index in samples_to_draw(len(prompts), sampling.n, only):
             pending = _Pending(prompt_index, sample_index, self.version, arrivals)
-            wanted[str(next(self._ids))] = pending
-        submit = partial(self._submit, wanted, prompts, sampling)
-        async with aclosing(self._finished(wanted, arrivals, submit=submit)) as samples:
+            requests_by_id[str(next(self._ids))] = pending
+        submit = partial(self._submit, requests_by_id, prompts, sampling)
+        async with aclosing(self._finished(requests_by_id, arrivals, submit=submit)) as samples:
             async for sample in samples:
                 assert isinstance(sample, Generation)
                 yield sample
@@ -174,7 +174,7 @@ class VLLMRollout(TaggedSleep):
         self.refuse_unready(started=self._engine is not None)
         arrivals: Arrivals = asyncio.Queue()
         outputs: list[list[TextOutput]] = [[] for _ in requests]
-        wanted: dict[str, _Pending] = {}
+        requests_by_id: dict[str, _Pending] = {}
         for place, request in enumerate(requests):
             if len(request.token_ids) >= self.settings.max_model_len:
                 outputs[place] = overlong_texts(request, self.settings.max_model_len)
@@ -183,10 +183,10 @@ class VLLMRollout(TaggedSleep):
             count = 1 if request.sampling.temperature == 0 else request.sampling.n
             for number in range(count):
                 pending = _Pending(place, number, self.version, arrivals, request=request)
-                wanted[str(next(self._ids))] = pending
-        submit = partial(self._submit_requests, wanted)
+                requests_by_id[str(next(self._ids))] = pending
+        submit = partial(self._submit_requests, requests_by_id)
         texts: dict[tuple[int, int], TextOutput] = {}
-        async with aclosing(self._finished(wanted, arrivals, submit=submit)) as answers:
+        async with aclosing(self._finished(requests_by_id, arrivals, submit=submit)) as answers:
             async for place, number, text in answers:
                 texts[place, number] = text
         for place, number in sorted(texts):
@@ -271,18 +271,22 @@ class VLLMRollout(TaggedSleep):
         self._thread.shutdown(wait=False)
 
     async def _finished(
-        self, wanted: Mapping[str, _Pending], arrivals: Arrivals, *, submit: Callable[[], None]
+        self,
+        requests_by_id: Mapping[str, _Pending],
+        arrivals: Arrivals,
+        *,
+        submit: Callable[[], None],
     ) -> AsyncGenerator[Any]:
-        """Hand the requests `wanted` to the engine and yield what they become; the rest is aborted
+        """Hand the requests to the engine and yield what they become; the rest is aborted
         when the iterator is closed."""
         timeout_s = self.settings.timeout_s
-        self._pending |= wanted
+        self._pending |= requests_by_id
         try:
             await self._run(submit)
             begun = self._clock()
             if self._pump is None or self._pump.done():
                 self._pump = asyncio.get_running_loop().create_task(self._pump_outputs())
-            for _ in wanted:
+            for _ in requests_by_id:
                 arrival: Generation | Answer | RmrlError | None = None
                 while arrival is None:
                     last = max(begun, self._last_output)
@@ -297,7 +301,7 @@ class VLLMRollout(TaggedSleep):
                     raise arrival
                 yield arrival
         finally:
-            unfinished = [i for i in wanted if self._pending.pop(i, None)]
+            unfinished = [i for i in requests_by_id if self._pending.pop(i, None)]
             if unfinished:
                 await self._run(lambda: self._engine.abort_request(unfinished))
 
@@ -332,9 +336,12 @@ class VLLMRollout(TaggedSleep):
         self._logprobs_before_filters = all(self._engine.collective_rpc("report_tempered_logprobs"))
 
     def _submit(
-        self, wanted: Mapping[str, _Pending], prompts: Sequence[Sequence[int]], sampling: Sampling
+        self,
+        requests_by_id: Mapping[str, _Pending],
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
     ) -> None:
-        for request_id, pending in wanted.items():
+        for request_id, pending in requests_by_id.items():
             seed = sample_seed(
                 sampling.seed, pending.prompt_index, pending.sample_index, samples=sampling.n
             )
@@ -349,8 +356,8 @@ class VLLMRollout(TaggedSleep):
             prompt = {"prompt_token_ids": list(prompts[pending.prompt_index])}
             self._engine.add_request(request_id, prompt, pending.params)
 
-    def _submit_requests(self, wanted: Mapping[str, _Pending]) -> None:
-        for request_id, pending in wanted.items():
+    def _submit_requests(self, requests_by_id: Mapping[str, _Pending]) -> None:
+        for request_id, pending in requests_by_id.items():
             request = pending.request
             assert request is not None
             sampling = request.sampling

@@ -88,7 +88,8 @@ async def _sleeps(engine: VLLMRollout, found: dict[str, Any], first: str, second
 
 async def _in_flight(engine: VLLMRollout, found: dict[str, Any], first: str) -> None:
     task = asyncio.create_task(_all(engine, LONG))
-    await _under_way(engine)
+    while not engine._engine.has_unfinished_requests():
+        await asyncio.sleep(0)
     await _note(found, "sleep in flight", engine.sleep())
     await engine.load_weights(first, version=4)
     found["greedy in flight"] = await _all(engine, GREEDY)
@@ -100,31 +101,6 @@ async def _in_flight(engine: VLLMRollout, found: dict[str, Any], first: str) -> 
     await stream.aclose()
     found["left behind"] = engine._engine.has_unfinished_requests()
     found["after abort"] = await _everything(engine)
-
-
-async def _under_way(engine: VLLMRollout) -> None:
-    """Return as soon as the samples of a call are in the engine."""
-    while not engine._engine.has_unfinished_requests():
-        await asyncio.sleep(0)
-
-
-async def _shut_down_at_the_first_sample(engine: VLLMRollout) -> None:
-    """Shut the engine down while the first of several samples is being handed to it."""
-    add, begun, told = engine._engine.add_request, threading.Event(), threading.Event()
-
-    def add_once_the_shutdown_has_begun(*args: Any) -> None:
-        begun.set()
-        assert told.wait(PATIENCE_S)
-        add(*args)
-
-    engine._engine.add_request = add_once_the_shutdown_has_begun
-    while not begun.is_set():
-        await asyncio.sleep(0)
-    task = asyncio.create_task(engine.shutdown())
-    while engine._pending:
-        await asyncio.sleep(0)
-    told.set()
-    await task
 
 
 def turns_of_the_loop(engine: VLLMRollout) -> list[bool]:
@@ -151,7 +127,22 @@ async def _refusals(engine: VLLMRollout, found: dict[str, Any], lm: str) -> None
     await _note(found, "impatient", _all(impatient, LONG))
     found["impatient left behind"] = impatient._engine.has_unfinished_requests()
     task = asyncio.create_task(_all(engine, LONG))
-    await _shut_down_at_the_first_sample(engine)
+    # The engine thread is handing the first of several samples to the engine.
+    add, begun, may_end = engine._engine.add_request, threading.Event(), threading.Event()
+
+    def add_once_the_shutdown_has_begun(*args: Any) -> None:
+        begun.set()
+        assert may_end.wait(PATIENCE_S)
+        add(*args)
+
+    engine._engine.add_request = add_once_the_shutdown_has_begun
+    while not begun.is_set():
+        await asyncio.sleep(0)
+    shutdown = asyncio.create_task(engine.shutdown())
+    while engine._pending:
+        await asyncio.sleep(0)
+    may_end.set()
+    await shutdown
     await _note(found, "shut down", task)
     await _note(found, "no checkpoint", VLLMRollout(settings(lm + "-nowhere")).start())
 
