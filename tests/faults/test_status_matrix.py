@@ -53,19 +53,20 @@ async def scored(
 ) -> RewardBatch:
     with serving(answer(injection)) as server:
         scorer = make_scorer(specs_of(kind, injection, folder, url=server.url), tokenizer)
-        late = asyncio.create_task(pass_deadline(server, len(texts) - 1, injection))
+        late: list[asyncio.Task[None]] = []
+        if BAD in texts and injection.reply is not None and injection.reply.delay_s:
+            late.append(asyncio.create_task(pass_deadline(server, len(texts) - 1, injection)))
         try:
             return await asyncio.wait_for(scorer.score(rows(*texts)), DEADLINE_S)
         finally:
-            late.cancel()
+            for task in late:
+                task.cancel()
             await scorer.close()
 
 
 async def pass_deadline(server: Server, others: int, injection: Injection) -> None:
     """Move the loop's clock over the deadline of a row whose answer never comes, when the others
     have theirs."""
-    if injection.reply is None or not injection.reply.delay_s:
-        return
     clock = MovedClock()
     clock.drive(asyncio.get_running_loop())
     while server.answered < others:
