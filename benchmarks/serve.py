@@ -48,6 +48,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / ".models" / "ms-marco-minilm"
 CASES = {
     "rule": ["reward.models=[math_verify]"],
+    "gsm8k": ["reward.models=[gsm8k]"],
     "scalar": [
         "reward.models=[scalar]",
         f"reward.specs.scalar={{path: {MODEL}, kind: bradley_terry}}",

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from fastapi import Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from rmrl.errors import RmrlError
+from rmrl.serve.bodies import aside
 from rmrl.serve.problems import FAULT, RequestError, request_error
 from rmrl.serve.wires import Lines
 
@@ -44,7 +45,7 @@ async def response_of(answer: Any) -> Response:
     if isinstance(answer, Response):
         return answer
     if not isinstance(answer, Lines):
-        return json_answer(answer)
+        return await aside(json_answer, answer)
     lines = aiter(answer.objects)
     first = await anext(lines)
     return StreamingResponse(ndjson(first, lines), media_type=NDJSON)
@@ -82,15 +83,12 @@ async def fault(request: Request, error: Exception) -> Response:
     return error_answer(FAULT)
 
 
-async def invalid(request: Request, error: RequestValidationError) -> Response:
-    """Handle a body that is not what its route takes: name the first field that is wrong."""
-    if "json" not in request.headers.get("content-type", ""):
-        return error_answer(
-            RequestError(422, "send the header Content-Type: application/json", field="body")
-        )
+def misfit(body: Any, error: ValidationError) -> RequestError:
+    """Return the answer to a body that is not what its route takes: it names the first field that
+    is wrong."""
     problems: dict[tuple[str | int, ...], list[str]] = {}
-    for each in error.errors():
-        messages = problems.setdefault(_parts_in(error.body, each), [])
+    for each in error.errors(include_url=False, include_context=False, include_input=False):
+        messages = problems.setdefault(_parts_in(body, each), [])
         if each["msg"] not in messages:
             messages.append(each["msg"])
     # Of the alternatives of a union the one that fits farthest.
@@ -99,7 +97,7 @@ async def invalid(request: Request, error: RequestValidationError) -> Response:
     for part in parts:
         place += f"[{part}]" if isinstance(part, int) else f".{part}"
     place = place.removeprefix(".") or "body"
-    return error_answer(RequestError(422, f"{place}: {'; '.join(problems[parts])}", field=place))
+    return RequestError(422, f"{place}: {'; '.join(problems[parts])}", field=place)
 
 
 def _parts_in(body: Any, problem: Mapping[str, Any]) -> tuple[str | int, ...]:
@@ -108,7 +106,7 @@ def _parts_in(body: Any, problem: Mapping[str, Any]) -> tuple[str | int, ...]:
     parts: list[str | int] = []
     value = body
     lacks_last = problem["type"] == "missing"
-    for part in problem["loc"][1:]:
+    for part in problem["loc"]:
         try:
             value = value[part]
         except (KeyError, IndexError, TypeError):

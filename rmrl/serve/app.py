@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 
 from rmrl.errors import RmrlError
-from rmrl.serve.answers import failed, fault, http_error, invalid, refused, response_of
-from rmrl.serve.bodies import parsed
+from rmrl.serve.answers import failed, fault, http_error, misfit, refused, response_of
+from rmrl.serve.bodies import BodyReader
 from rmrl.serve.connection import App
 from rmrl.serve.gate import Gate
 from rmrl.serve.problems import RequestError
@@ -22,15 +20,12 @@ from rmrl.serve.service import Service
 from rmrl.serve.state import add_state_routes
 from rmrl.serve.wires import SERVE_WIRES, WireRoute
 
-_SMALL_BYTES = 2**16
-"""Bodies up to this size are parsed at once, larger ones beside the other requests."""
-
 _CODES = {
     401: "No token, or a wrong one",
     403: "Not for this host name",
     404: "There is no such thing",
     408: "The body came too slowly",
-    413: "The body or the number of rows is too large",
+    413: "The body, the number of its values or that of its rows is too large",
     422: "The body is not what the route takes",
     429: "Too much work is waiting; see Retry-After",
     500: "A fault of the server or of a reward function",
@@ -66,48 +61,56 @@ def make_app(service: Service) -> App:
         docs_url=None,
         redoc_url=None,
     )
-    api.router.route_class = JSONRoute
+    api.router.route_class = route_class(BodyReader(service.settings))
     add_state_routes(api, service, ERRORS)
     for name in service.settings.wires:
         for route in SERVE_WIRES[name]().routes(service):
             add_route(api, route, service, tag=name)
     api.exception_handler(RequestError)(refused)
     api.exception_handler(RmrlError)(failed)
-    api.exception_handler(RequestValidationError)(invalid)
     api.exception_handler(HTTPException)(http_error)
     api.exception_handler(Exception)(fault)
     paths = {route.path for route in api.routes if isinstance(route, APIRoute)}
     return Gate(api, service, paths=paths)
 
 
-class JSONRequest(Request):
-    """A request whose JSON is read by `rmrl.serve.bodies`."""
+def route_class(reader: BodyReader) -> type[APIRoute]:
+    """Return the class of the routes: FastAPI describes them, and bodies are read by `reader`."""
 
-    async def json(self) -> Any:
-        """Return the body's value. Raises RequestError 422."""
-        body = await self.body()
-        if len(body) <= _SMALL_BYTES:
-            return parsed(body)
-        return await asyncio.to_thread(parsed, body)
+    class BodyRoute(APIRoute):
+        """A route whose endpoint gets the checked body and returns a response."""
+
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            """Return the handler."""
+            endpoint: Callable[..., Coroutine[Any, Any, Response]] = self.endpoint
+            annotation = endpoint.__annotations__.get("body")
+            if annotation is None:
+                return super().get_route_handler()
+            validate = TypeAdapter[Any](annotation).validate_python
+
+            def checked(value: Any) -> Any:
+                try:
+                    return validate(value)
+                except ValidationError as error:
+                    raise misfit(value, error) from error
+
+            async def handle(request: Request) -> Response:
+                if not _is_json(request.headers.get("content-type", "")):
+                    raise RequestError(
+                        422, "send the header Content-Type: application/json", field="body"
+                    )
+                return await endpoint(await reader.read(await request.body(), checked))
+
+            return handle
+
+    return BodyRoute
 
 
-class JSONRoute(APIRoute):
-    """A route whose handler gets such requests."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler."""
-        handler = super().get_route_handler()
-
-        async def handle(request: Request) -> Response:
-            try:
-                return await handler(JSONRequest(request.scope, request.receive))
-            except HTTPException as error:
-                # FastAPI makes one of every error of reading the body.
-                if isinstance(error.__cause__, RequestError):
-                    raise error.__cause__ from None
-                raise
-
-        return handle
+def _is_json(content_type: str) -> bool:
+    """Whether a header names JSON. A page of the web may send only other types to a server that is
+    not its own."""
+    name = content_type.partition(";")[0].strip().lower()
+    return name == "application/json" or (name.startswith("application/") and "+json" in name)
 
 
 def add_route(api: FastAPI, route: WireRoute, service: Service, *, tag: str) -> None:

@@ -1,13 +1,18 @@
 """Bodies of requests: their size and time, and JSON that is read so that nothing in it can end in
-an error of the server."""
+an error of the server, nor keep it from its other requests.
+
+Parsing, like every call into C, lets no other thread run until it ends, so that a thread of its own
+does not help against millions of values. Those are counted beforehand, a piece after another.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, NoReturn
+from contextvars import ContextVar
+from typing import Any, NoReturn, TypeVar
 
 from rmrl.config.schema import ServerConfig
 from rmrl.serve.connection import Receive
@@ -17,8 +22,28 @@ MOST_LEVELS = 64
 """Depth of lists and objects in a body."""
 MOST_FIELDS = 1000
 """Fields of the object that a body is: each unknown one may be an error of its own."""
+LONG_DIGITS = 100
+MOST_LONG_DIGITS = 50_000
+"""Digits of all integers with more than LONG_DIGITS: reading and writing one takes the square of
+their number."""
+SMALL_BYTES = 2**15
+"""Work on bodies up to this size is done at once, on larger ones beside the other requests."""
 _MIB = 2**20
 _FULL_RETRY_S = 5.0
+_PIECE_BYTES = 2**16
+"""What is counted of a body before other threads have their turn."""
+_MARKS = (b",", b":", b"[", b"{")
+
+Result = TypeVar("Result")
+_size: ContextVar[int] = ContextVar("size of the present request's body", default=SMALL_BYTES + 1)
+
+
+async def aside(function: Callable[..., Result], *arguments: Any) -> Result:
+    """Return what a function of a request's values gives: in a thread for a large body, at once for
+    a small one, which costs less than the thread."""
+    if _size.get() <= SMALL_BYTES:
+        return function(*arguments)
+    return await asyncio.to_thread(function, *arguments)
 
 
 class Bodies:
@@ -92,12 +117,58 @@ class Bodies:
         )
 
 
+class BodyReader:
+    """Makes values of bodies."""
+
+    def __init__(self, settings: ServerConfig) -> None:
+        self._most_values = settings.max_body_values
+        self._large = asyncio.Semaphore(1)
+
+    async def read(self, body: bytes, checked: Callable[[Any], Result]) -> Result:
+        """Return what `checked` makes of the body's value. Large bodies have their turn one after
+        another, so that what they take of the processor and the memory does not add up. Raises what
+        `parsed` and `checked` raise."""
+        _size.set(len(body))
+        if len(body) <= SMALL_BYTES:
+            return checked(parsed(body))
+        async with self._large:
+            return await asyncio.to_thread(self._read, body, checked)
+
+    def _read(self, body: bytes, checked: Callable[[Any], Result]) -> Result:
+        check_count(body, self._most_values)
+        return checked(parsed(body))
+
+
+def check_count(body: bytes, most: int) -> None:
+    """Raise RequestError 413 for more than `most` values, keys, lists and objects, all together, in
+    a JSON text."""
+    if sum(map(body.count, _MARKS)) <= most:
+        return  # wherever they stand
+    # A quotation mark behind a backslash ends no text. Pairs of backslashes go first: the second
+    # of a pair escapes nothing.
+    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    count = 0
+    inside = 0
+    for start in range(0, len(plain), _PIECE_BYTES):
+        parts = plain[start : start + _PIECE_BYTES].split(b'"')
+        outside = b"".join(parts[inside::2])
+        count += sum(map(outside.count, _MARKS))
+        if count > most:
+            raise RequestError(
+                413,
+                f"the body holds more than {most} values, keys and lists"
+                " (serve.max_body_values); send the rows in several requests",
+                field="body",
+            )
+        inside = (inside + len(parts) - 1) % 2
+
+
 def parsed(body: bytes) -> Any:
     """Return the value of a JSON text. Raises RequestError 422 for anything that is not JSON, for
-    NaN and infinities, for keys that are no text, for too many fields, and for values that are
-    nested too deep."""
+    NaN and infinities, for keys that are no text, for too many fields or digits, and for values
+    that are nested too deep."""
     try:
-        value = json.loads(body, parse_constant=_refuse)
+        value = json.loads(body, parse_constant=_refuse, parse_int=_Integers().read)
     except RecursionError as error:
         raise _too_deep() from error
     except UnicodeDecodeError as error:
@@ -127,6 +198,26 @@ def parsed(body: bytes) -> Any:
             422, "a key holds half a letter (a lone surrogate); correct it", field="body"
         ) from error
     return value
+
+
+class _Integers:
+    """Reads the integers of a body."""
+
+    def __init__(self) -> None:
+        self._long_digits = 0
+
+    def read(self, digits: str) -> int:
+        """Return an integer. Raises RequestError for one long integer too many."""
+        if len(digits) > LONG_DIGITS:
+            self._long_digits += len(digits)
+            if self._long_digits > MOST_LONG_DIGITS:
+                raise RequestError(
+                    422,
+                    f"the body's integers of more than {LONG_DIGITS} digits have more than"
+                    f" {MOST_LONG_DIGITS} together; send them as strings",
+                    field="body",
+                )
+        return int(digits)
 
 
 def _refuse(name: str) -> NoReturn:

@@ -22,6 +22,7 @@ from rmrl.offline.summary import Summary
 from rmrl.rewards.scoring.scorer import Scorer
 from rmrl.rewards.scoring.sharing import Client, Owner
 from rmrl.rewards.specs.spec import RewardSpec
+from rmrl.serve.bodies import aside
 from rmrl.serve.check import CheckedServer
 from rmrl.serve.engines import EngineKeeper
 from rmrl.serve.metrics import ServerMetrics
@@ -36,8 +37,6 @@ _log = logging.getLogger(__name__)
 OnPart = Callable[[Scored], Awaitable[None]]
 
 _LOADING_RETRY_S = 5.0
-_READERS = 8
-"""Requests whose rows are read at the same time."""
 _PART_OF_A_STREAM = 16
 """Responses of a part that is sent as soon as it is scored."""
 
@@ -58,7 +57,9 @@ class Service:
         self._keeper: EngineKeeper | None = None
         self._fresh: Mapping[str, Any] = {}
         self._reader: ResponseReader | None = None
-        self._reading = asyncio.Semaphore(_READERS)
+        self._counts_tokens = False
+        self._counting = asyncio.Semaphore(1)
+        """A tokenizer serves one thread at a time."""
 
     # --- its life
 
@@ -73,9 +74,7 @@ class Service:
         scoring = self.checked.scoring
         count_tokens = await asyncio.to_thread(token_counter, scoring)
         self._reader = ResponseReader(scoring.config.data, count_tokens)
-        if count_tokens is not None:
-            # A tokenizer serves one thread at a time.
-            self._reading = asyncio.Semaphore(1)
+        self._counts_tokens = count_tokens is not None
         async with open_scorer() as scorer:
             scorer.share_engines(call_requests=self.settings.call_rows, turn_s=self.settings.turn_s)
             self._fresh = scorer.state_dict()
@@ -149,14 +148,19 @@ class Service:
         loading, 504 past the deadline; and the errors of `Scorer.finish`.
         """
         scorer = self.scorer
-        assert self._reader is not None
         self.check_number(len(rows))
-        async with self._reading:
-            checked_rows = await asyncio.to_thread(read_rows, self._reader, rows)
+        checked_rows = await self._checked(rows)
         responses = sum(len(row.texts) for row in checked_rows)
         self.check_number(responses)
         async with self._place(responses, timeout_s):
             return await self._score(scorer, checked_rows, on_part)
+
+    async def _checked(self, rows: Sequence[Mapping[str, Any]]) -> list[AnsweredRow]:
+        assert self._reader is not None
+        if not self._counts_tokens:
+            return await aside(read_rows, self._reader, rows)
+        async with self._counting:
+            return await asyncio.to_thread(read_rows, self._reader, rows)
 
     def check_number(self, responses: int) -> None:
         """Raise RequestError 413 for more responses than may come together. A wire calls it before
@@ -269,7 +273,7 @@ class Service:
         scorer: Scorer, part: Sequence[AnsweredRow], client: Client, state: Mapping[str, Any]
     ) -> tuple[RewardBatch, Mapping[str, Any]]:
         session = scorer.open(owner=Owner(client))
-        for position, row in enumerate(response_rows(part)):
+        for position, row in enumerate(await aside(response_rows, part)):
             session.add(position, row)
         return await scorer.finish_beside(session, state=state)
 

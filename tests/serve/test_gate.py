@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from rmrl.serve import app as application
+from rmrl.serve import bodies
 from rmrl.serve.app import make_app
 from rmrl.serve.bodies import parsed
 from rmrl.serve.service import Service
@@ -181,7 +181,8 @@ async def test_many_bad_entries_are_one_error(served: Served, path: str) -> None
     """An error for each of 300,000 entries took seconds, in which nobody else was answered."""
     body = LARGE[path] % b",".join([b"true"] * 300_000)
     wires = "serve.wires=[native,openrlhf,slime,nemo_gym,trl]"
-    async with served.client(wires, "serve.max_body_mb=2") as client:
+    limits = ("serve.max_body_mb=2", "serve.max_body_values=1000000")
+    async with served.client(wires, *limits) as client:
         began = time.process_time()
         answer = await client.post(path, content=body, headers={"Content-Type": "application/json"})
         seconds = time.process_time() - began
@@ -207,10 +208,10 @@ def test_every_list_of_a_body_ends_at_its_first_error(served: Served) -> None:
     seen = 0
     for name in SERVE_WIRES:
         if name == "chat":
-            bodies = [ChatBody]
+            kinds = [ChatBody]
         else:
-            bodies = [route.body for route in SERVE_WIRES[name]().routes(service)]
-        for body in bodies:
+            kinds = [route.body for route in SERVE_WIRES[name]().routes(service)]
+        for body in kinds:
             if body is None:
                 continue
             for schema in lists_in(TypeAdapter(body).core_schema):
@@ -222,14 +223,14 @@ def test_every_list_of_a_body_ends_at_its_first_error(served: Served) -> None:
 async def test_too_many_rows_are_refused_before_one_is_read(served: Served) -> None:
     wires = "serve.wires=[native,openrlhf,slime,trl]"
     bad = {"prompt": "p", "response": "r", "ground_truth": True}
-    bodies: dict[str, Any] = {
+    too_many: dict[str, Any] = {
         "/v1/score": {"rows": [bad] * 3},
         "/slime": [{"prompt": "p", "response": "r"}] * 3,
         "/get_reward": {"query": ["q"] * 3, "prompts": ["p"] * 3},
         "/trl": {"prompts": ["p"] * 3, "completions": ["r"]},
     }
     async with served.client(wires, "serve.max_rows=2") as client:
-        for path, body in bodies.items():
+        for path, body in too_many.items():
             answer = await client.post(path, json=body)
             assert answer.status_code == 413, (path, answer.text)
 
@@ -243,7 +244,7 @@ async def test_a_large_body_is_parsed_beside_the_other_requests(
         threads.append(threading.current_thread())
         return parsed(body)
 
-    monkeypatch.setattr(application, "parsed", watched)
+    monkeypatch.setattr(bodies, "parsed", watched)
     own = threading.current_thread()
     async with served.client() as client:
         for size in (10, 100_000):

@@ -32,6 +32,9 @@ class ServerConfig:
     with Retry-After."""
     max_body_mb: float = positive(16.0)
     """Size of one request's body, in MiB."""
+    max_body_values: int = positive(500_000)
+    """Values, keys and lists of one request's body together; texts count one each, of whatever
+    length. While a body is parsed no other request is answered."""
     max_bodies_mb: float = positive(256.0)
     """Size of all bodies that are read or held at the same time, in MiB."""
     body_timeout_s: float = positive(30.0)

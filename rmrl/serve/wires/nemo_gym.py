@@ -116,7 +116,12 @@ async def seeded(body: SeedBody, service: Service) -> dict[str, Any]:
 
 async def answer(body: VerifyBody, service: Service) -> dict[str, Any]:
     """Return the request's fields with the reward and each component's score."""
-    fields = body.model_dump()
+    # Further fields are JSON values already, of which a dump would be a copy.
+    fields: dict[str, Any] = {
+        "responses_create_params": body.responses_create_params.model_dump(),
+        "response": body.response.model_dump(),
+        **(body.model_extra or {}),
+    }
     further = {name: value for name, value in fields.items() if name not in _OWN_FIELDS}
     reference = further.pop(GROUND_TRUTH, None)
     if reference is None:

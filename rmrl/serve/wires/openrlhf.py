@@ -13,13 +13,13 @@ serve.missing_reward both have that number.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
 from rmrl.data.queries import response_of
+from rmrl.serve.bodies import aside
 from rmrl.serve.problems import RequestError
 from rmrl.serve.service import Service
 from rmrl.serve.wires import FIRST_ERROR, WireRoute
@@ -82,7 +82,7 @@ async def answer(body: RewardBody, service: Service) -> dict[str, Any]:
                 " response",
                 field=name,
             )
-    rows = await asyncio.to_thread(_rows, body, labels, service)
+    rows = await aside(_rows, body, labels, service)
     scored = await scored_rows(service, rows, places=_PLACES)
     rewards = [reward_of(row, service) for row in scored]
     logs: dict[str, list[float | None]] = {}
