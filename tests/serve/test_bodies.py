@@ -48,11 +48,11 @@ async def test_a_body_of_too_many_values_is_refused_before_it_is_parsed(
     async with served.client("serve.max_body_values=10000") as client:
         refused = await client.post("/v1/score", content=body, headers=JSON_TYPE)
     async with served.client("serve.max_body_values=100000") as client:
-        taken = await client.post("/v1/score", content=body, headers=JSON_TYPE)
+        accepted = await client.post("/v1/score", content=body, headers=JSON_TYPE)
     assert refused.status_code == 413
     assert "more than 10000 values, keys and lists" in refused.json()["error"]["message"]
     assert "serve.max_body_values" in refused.json()["error"]["message"]
-    assert taken.status_code == 200
+    assert accepted.status_code == 200
     assert sizes == [len(body)]
 
 
@@ -78,10 +78,10 @@ def test_values_are_counted_outside_of_texts(
 
 def test_long_integers_are_limited_together() -> None:
     digits = 2_000
-    most = MOST_LONG_DIGITS // digits
-    assert parsed(b"[%s]" % b",".join([b"9" * digits] * most)) == [10**digits - 1] * most
+    peak = MOST_LONG_DIGITS // digits
+    assert parsed(b"[%s]" % b",".join([b"9" * digits] * peak)) == [10**digits - 1] * peak
     with pytest.raises(RequestError, match="send them as strings"):
-        parsed(b"[%s]" % b",".join([b"9" * digits] * (most + 1)))
+        parsed(b"[%s]" % b",".join([b"9" * digits] * (peak + 1)))
     assert len(parsed(b"[%s]" % b",".join([b"9" * 100] * 10_000))) == 10_000
 
 
@@ -101,11 +101,11 @@ async def test_healthz_is_answered_while_a_large_body_is_worked_on(
     begun, answered = threading.Event(), threading.Event()
     module, name = STAGES[stage]
     function = getattr(module, name)
-    own = threading.current_thread()
+    loop_thread = threading.current_thread()
     in_order: list[bool] = []
 
     def after_healthz(*arguments: Any) -> Any:
-        if threading.current_thread() is not own:
+        if threading.current_thread() is not loop_thread:
             begun.set()
             in_order.append(answered.wait(PATIENCE_S))
         return function(*arguments)
@@ -126,13 +126,13 @@ async def test_large_bodies_are_parsed_one_after_another(
 ) -> None:
     lock = threading.Lock()
     under_way: list[bytes] = []
-    most = 0
+    peak = 0
 
     def watched(body: bytes) -> Any:
-        nonlocal most
+        nonlocal peak
         with lock:
             under_way.append(body)
-            most = max(most, len(under_way))
+            peak = max(peak, len(under_way))
         value = parsed(body)
         with lock:
             under_way.remove(body)
@@ -146,7 +146,7 @@ async def test_large_bodies_are_parsed_one_after_another(
 
     async with served.client() as client:
         codes = await asyncio.gather(*[post(client) for _ in range(6)])
-    assert (codes, most) == ([200] * 6, 1)
+    assert (codes, peak) == ([200] * 6, 1)
 
 
 async def test_a_type_that_a_web_page_may_send_is_refused(served: Served) -> None:
