@@ -11,6 +11,7 @@ import pytest
 
 from rmrl.cluster.watch import ClusterWatch, Listener, watching
 from rmrl.errors import ClusterLostError
+from rmrl.trainer.run import Run
 from tests.faults.test_resume import RUNS, assert_same, go
 from tests.patience import PATIENCE_S, expires
 from tests.trainer.fake_run import fake_run, train_and_close
@@ -32,16 +33,17 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class LosesTheCluster:
-    """Calls through; the cluster is lost at the beginning of the third call, which takes `lasts_s`
-    from then on."""
+    """Calls through; the cluster is lost at the beginning of the third call, when earlier
+    checkpoints are complete; the call takes `lasts_s` from then on."""
 
-    def __init__(self, method: Any, watch: ClusterWatch, lasts_s: float) -> None:
-        self.method, self.watch, self.lasts_s = method, watch, lasts_s
+    def __init__(self, method: Any, watch: ClusterWatch, run: Run, lasts_s: float) -> None:
+        self.method, self.watch, self.run, self.lasts_s = method, watch, run, lasts_s
         self.calls = 0
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.calls += 1
         if self.calls == 3:
+            await self.run.saves.settle()
             self.watch.lose(self.watch.listeners[0], self.watch.clock())
             await asyncio.sleep(self.lasts_s)
         return await self.method(*args, **kwargs)
@@ -66,7 +68,7 @@ def lost_in(
     watch = ClusterWatch(
         listeners=[Listener(name="the head", host="10.0.0.1", port=1)], patience_s=patience_s
     )
-    loses = LosesTheCluster(getattr(owner, name), watch, lasts_s)
+    loses = LosesTheCluster(getattr(owner, name), watch, run, lasts_s)
     with pytest.MonkeyPatch.context() as patch:
         if hasattr(owner, "__dict__"):
             patch.setattr(owner, name, loses)
