@@ -3,6 +3,7 @@ scores."""
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,11 @@ _PLACES = {
     "Rewards": "rmrl.offline.rewards",
 }
 """Name -> module, imported when the name is first used: `import rmrl` alone loads nothing else."""
+
+if sys.argv and sys.argv[0].endswith(("-m", "rmrl")):  # a command of ours, perhaps
+    from rmrl.interrupt import end_at_interrupt
+
+    end_at_interrupt()  # here, as no other module of a command is imported earlier
 
 
 def __getattr__(name: str) -> Any:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, ParamSpec, TextIO
 
 from rmrl.errors import Interrupted, RmrlError
+from rmrl.interrupt import INTERRUPTED, raise_at_interrupt
 from rmrl.logs import FILE_ONLY, command_log
 
 _log = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ def exit_code() -> Iterator[ExitCode]:
     code = ExitCode()
     with command_log():
         try:
+            raise_at_interrupt()
             yield code
         except Interrupted as error:
             _log.info(str(error))
@@ -47,10 +49,10 @@ def exit_code() -> Iterator[ExitCode]:
             code.value = error.exit_code
         except KeyboardInterrupt as error:
             _log.info(str(error) or "interrupted")
-            code.value = 130
+            code.value = INTERRUPTED
         except asyncio.CancelledError:
             _log.info("interrupted")
-            code.value = 130
+            code.value = INTERRUPTED
 
 
 P = ParamSpec("P")

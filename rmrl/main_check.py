@@ -25,9 +25,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rmrl.config.command_line import add_file_flags, file_flags
 from rmrl.config.installed import refuse_other_rmrl
-from rmrl.config.load import compose_config, shipped
+from rmrl.config.load import compose_config, shipped, starts_training
 from rmrl.config.schema import Config, ScoreConfig, ScoreTrainerConfig
+from rmrl.config.verl import own_arguments
 from rmrl.errors import ConfigError, DataError
 from rmrl.exit import ends_with_its_reader, exit_code
 from rmrl.logs import begin_run
@@ -69,8 +71,10 @@ def run(arguments: argparse.Namespace) -> None:
     from rmrl.offline.score import open_scorer
     from rmrl.offline.show import for_looking, show
 
+    arguments.overrides = own_arguments([*file_flags(arguments), *arguments.overrides])
     keys = {text.lstrip("+~").partition("=")[0] for text in arguments.overrides}
-    if keys & {"data.train_files", "actor_rollout_ref.model.path"}:
+    of_training = not keys.isdisjoint(("data.train_files", "actor_rollout_ref.model.path"))
+    if of_training or starts_training(arguments.overrides):
         plan = _of_training(arguments)
     else:
         plan = _of_scoring(arguments)
@@ -295,6 +299,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="TEXT",
         help="score this text instead of the row's own response; several make a group",
     )
+    add_file_flags(parser)
     parser.add_argument(
         "overrides",
         nargs="*",

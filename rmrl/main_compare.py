@@ -13,10 +13,11 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
+from rmrl.config.command_line import add_file_flags, command_line, file_flags
 from rmrl.config.load import compose_config, shipped
 from rmrl.config.schema import CompareConfig
+from rmrl.config.section import SECTION, section_path
 from rmrl.errors import ConfigError
 from rmrl.exit import ended_by_signals, ends_with_its_reader, exit_code
 from rmrl.logs import begin_run
@@ -26,10 +27,13 @@ _log = logging.getLogger("rmrl.main_compare")  # under python -m its __name__ is
 _DATA = "data="
 
 
-def run(given: Sequence[str]) -> None:
-    """Check everything cheap, then score what is left to score, compare and report."""
-    sections, overrides = sorted_arguments(given)
-    config = compose_config(overrides, CompareConfig)
+def run(given: Sequence[str], flags: Sequence[str] = ()) -> None:
+    """Check everything cheap, then score what is left to score, compare and report. `flags`:
+    --config-dir and --config-name."""
+    names, overrides = sorted_arguments(given)
+    folder = command_line(flags).folder
+    sections = [section_path(name, folder) for name in names]
+    config = compose_config([*flags, *overrides], CompareConfig)
     begin_run(config.trainer.log_level)
     _log.info("checking the configuration, the data and the rewards of both sections")
     from rmrl.evaluation.compare.check import check_comparison
@@ -40,20 +44,23 @@ def run(given: Sequence[str]) -> None:
     print(console(run_compare(checked)), flush=True)
 
 
-def sorted_arguments(given: Sequence[str]) -> tuple[list[Path], list[str]]:
-    """Return the two files and the overrides; data=FILE is short for data.files=FILE. Raises
-    ConfigError for another number of files."""
-    sections: list[Path] = []
+def sorted_arguments(given: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the two sections and the overrides; data=FILE is short for data.files=FILE, and
+    reward=FILE is a section as well. Raises ConfigError for another number of sections."""
+    sections: list[str] = []
     overrides: list[str] = []
     for text in given:
-        if "=" not in text:
-            sections.append(Path(text))
+        key, equals, value = text.partition("=")
+        if not equals:
+            sections.append(text)
+        elif key == SECTION:
+            sections.append(value)
         elif text.startswith(_DATA):
             overrides.append(f"data.files={text.removeprefix(_DATA)}")
         else:
             overrides.append(text)
     if len(sections) != 2:
-        listed = ", ".join(map(str, sections)) or "none"
+        listed = ", ".join(sections) or "none"
         raise ConfigError(
             f"saw {len(sections)} files of reward sections ({listed}); give two, e.g. rmrl compare"
             " a.yaml b.yaml data=responses.jsonl out=runs/compare"
@@ -76,9 +83,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="FILE | key=value",
         help="the two files, and the keys of docs/configuration.md#comparisons",
     )
-    given = parser.parse_args(sys.argv[1:] if arguments is None else list(arguments))
+    add_file_flags(parser)
+    given = parser.parse_intermixed_args(sys.argv[1:] if arguments is None else list(arguments))
     with exit_code() as code, ended_by_signals():
-        run(given.words)
+        run(given.words, file_flags(given))
     return code.value
 
 

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 from rmrl.config.load import run_command, shipped, to_yaml
 from rmrl.config.schema import Config
-from rmrl.config.verl import own_arguments
 from rmrl.exit import ends_with_its_reader, exit_code
 from rmrl.logs import begin_run
 from rmrl.startup import quick_imports
@@ -55,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     with exit_code() as code:
-        run_command(own_arguments(given), run)
+        run_command(given, run)
     return code.value
 
 

@@ -43,7 +43,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 HEAD = """# Configuration
 
 Every key with its default, written from the dataclasses in `rmrl/config/schema` by `scripts/write_config_docs.py`. Give keys on the
-command line (`trainer.seed=3`, lists as `[a,b]`), or in YAML files of your own with `--config-dir`.
+command line (`trainer.seed=3`, lists as `[a,b]`), a section in a file as `reward=path/to/section.yaml`, or several files of your own with `--config-dir` ([where to write it](rewards.md#where-to-write-it)).
 `python -m rmrl.main_ppo --cfg job` prints the composed result, and each run writes it to `config.yaml` in its folder. Keys of verl
 are translated, have no effect here (one line says so), or are refused with what to use instead ([coming from](coming-from.md)); the
 older `reward_model.*` and `custom_reward_function.*` are translated.

@@ -57,7 +57,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "ragged",
         "startup",
     ),
-    ("errors",),
+    ("errors", "interrupt"),
 )
 
 WHO_MAY_IMPORT: dict[str, tuple[str, ...]] = {
@@ -66,7 +66,7 @@ WHO_MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "vllm": ("inference/vllm/", "inference/weights/sender.py"),
     "megatron": ("backends/megatron/",),
     "hydra": ("config/load.py", "cli.py", "main_"),
-    "omegaconf": ("config/load.py", "cli.py", "main_"),
+    "omegaconf": ("config/load.py", "config/typed.py", "cli.py", "main_"),
     "fastapi": ("serve/",),
     "starlette": ("serve/",),
     "uvicorn": ("serve/",),

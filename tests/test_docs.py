@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 
 from rmrl import main_cache
 from rmrl.cluster.devices import cpu_devices
 from rmrl.config.check_reward import reward_problems
 from rmrl.config.legacy import translate
-from rmrl.config.load import compose_config, register, to_config
+from rmrl.config.load import compose_config
 from rmrl.config.schema import Config, ScoreConfig
 from rmrl.rewards.rules.dropin import load_dropin
 from rmrl.rewards.specs.section import Policy
@@ -106,7 +104,7 @@ def specs_of(config: Config | ScoreConfig, *, policy: Policy | None = None) -> l
 
 
 def composed(overrides: list[str], place: Path, root: Any = Config) -> Any:
-    return compose_config([f"hydra.searchpath=[file://{place}/conf]", *overrides], root)
+    return compose_config(["--config-dir", f"{place}/conf", *overrides], root)
 
 
 @cache
@@ -157,13 +155,7 @@ def test_the_policy_of_a_whole_configuration_judges(place: Path):
 
 
 def named_config(place: Path, name: str) -> Config:
-    """As --config-dir conf --config-name <name> composes it."""
-    register()
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(str(place / "conf"), version_base="1.3"):
-        return to_config(
-            compose(name, overrides=[f"hydra.searchpath=[file://{docs_pages.ROOT}/configs]"])
-        )
+    return compose_config(["--config-dir", f"{place}/conf", "--config-name", name])
 
 
 @pytest.mark.parametrize("block", CONFIGS, ids=lambda block: block.name)

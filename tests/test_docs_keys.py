@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rmrl.config.load import compose_config, unknown_key
+from rmrl.config.load import compose_config
 from rmrl.config.schema import Config, ScoreConfig
+from rmrl.config.typed import unknown_key
 from rmrl.config.verl import TABLE, fate_of
 from tests import docs_pages
 

@@ -17,6 +17,7 @@ import pytest
 from rmrl import errors
 from rmrl.exit import ended_by_signals, exit_code
 
+ROOT = Path(__file__).resolve().parent.parent
 CODES = {
     "RmrlError": 1, "ConfigError": 2, "OutputDirError": 2, "MemoryPlanError": 2, "RewardError": 3, "RewardFunctionError": 3,
     "MissingVerdictsError": 3, "InfrastructureError": 4, "EngineLoadError": 4, "EngineLostError": 4, "ClusterLostError": 4,
@@ -63,6 +64,49 @@ def test_a_signal_inside_the_except_of_a_library_is_not_lost(
         careless_library()
     assert code.value == 130
     assert "interrupted by SIGTERM" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("entry", ["rmrl.cli", "rmrl.main_score", "rmrl.main_check"])
+def test_ctrl_c_during_the_imports_is_130_without_a_traceback(entry: str, tmp_path: Path) -> None:
+    # The first import of every entry that takes long: Ctrl-C comes in its middle.
+    (tmp_path / "hydra.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
+    )
+    words = {"rmrl.cli": ["score"]}.get(entry, [])
+    done = subprocess.run(
+        [sys.executable, "-m", entry, *words, "data.files=rows.jsonl"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "[rmrl] interrupted\n")
+
+
+def test_a_program_that_imports_rmrl_keeps_its_own_ctrl_c() -> None:
+    code = (
+        "import os, signal, rmrl, rmrl.main_score\n"
+        "try:\n    os.kill(os.getpid(), signal.SIGINT)\n    signal.pause()\n"
+        "except KeyboardInterrupt:\n    print('its own')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "its own\n", "")
+
+
+def test_ctrl_c_in_a_command_is_cleaned_up_after_the_imports() -> None:
+    """From the entry on it is an exception again, so that engines are ended."""
+    code = (
+        "import os, signal, sys\nsys.argv[0] = '/usr/bin/rmrl'\nimport rmrl\n"
+        "from rmrl.exit import exit_code\n"
+        "assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler\n"
+        "with exit_code() as code:\n"
+        "    try:\n        os.kill(os.getpid(), signal.SIGINT)\n        signal.pause()\n"
+        "    finally:\n        print('cleaned up')\n"
+        "sys.exit(code.value)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (130, "cleaned up\n")
+    assert "Traceback" not in done.stderr
 
 
 def test_no_error_is_0():

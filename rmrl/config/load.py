@@ -1,6 +1,8 @@
 """Composition of a command line into typed objects by Hydra, with all problems reported at once.
 
-No other module below the entries imports hydra.
+Every command composes in one way, with and without files of the user's own; Hydra's own entry,
+which ends any error with a traceback and exit code 1, only prints (`--cfg job`). No other module
+below the entries imports hydra.
 """
 
 from __future__ import annotations
@@ -9,22 +11,27 @@ import dataclasses
 import logging
 import re
 import sys
-import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar
 
 import hydra
+import yaml
 from hydra import compose, initialize_config_dir
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
 from hydra.errors import HydraException, MissingConfigException
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from rmrl.config.command_line import CommandLine, command_line, is_flag
 from rmrl.config.schema import (
     CalibrateConfig,
     CompareConfig,
@@ -33,13 +40,13 @@ from rmrl.config.schema import (
     ScoreConfig,
     ServeConfig,
 )
-from rmrl.config.verl import Setting, apply
-from rmrl.errors import ConfigError, first_line
+from rmrl.config.section import SECTION, is_section_file, read_section, section_path
+from rmrl.config.typed import Root, annotation, is_free, takes_list, to_config, unknown_key
+from rmrl.config.verl import Setting, apply, own_arguments
+from rmrl.errors import ConfigError, Problems, first_line
 from rmrl.registry import did_you_mean
 
 _log = logging.getLogger(__name__)
-
-Root = TypeVar("Root", Config, ScoreConfig, EvalConfig, CalibrateConfig, CompareConfig, ServeConfig)
 
 RECIPE = "recipe"
 """configs/recipe/<name>.yaml, the keys that make an algorithm: `+recipe=dapo`, several as
@@ -53,6 +60,15 @@ CONFIG_NAMES: dict[type, str] = {
     ServeConfig: "serve",
 }
 """Root dataclass -> the file in configs/ that its composition starts from."""
+
+_OF_FILE = "rmrl_section_of_a_file"
+"""Name under which Hydra has the section of `reward=path/to/section.yaml`."""
+_SWEEP = {"--multirun", "-m"}
+_HELP = {"--help", "-h", "--hydra-help", "--version", "--shell-completion", "-sc"}
+_PRINT = {"--cfg", "-c", "--info", "-i"}
+_NO_LOG_FILES = ("hydra/job_logging=none", "hydra/hydra_logging=none")
+_BROKEN = (HydraException, OmegaConfBaseException, yaml.YAMLError, OSError, UnicodeDecodeError)
+"""What composing raises; of files of the user's own also what reading raises."""
 
 _GROUPS_OF_VERL = (
     "actor",
@@ -77,6 +93,17 @@ def shipped(folder: str) -> Path:
     return inside if inside.is_dir() else package.parent / folder
 
 
+class _OwnFiles(SearchPathPlugin):
+    """Hydra's way to further folders of configuration files: that of --config-dir, after ours."""
+
+    folder: ClassVar[Path | None] = None
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """See `SearchPathPlugin`."""
+        if self.folder is not None:
+            search_path.append("command-line", f"file://{self.folder.resolve()}")
+
+
 @lru_cache(maxsize=1)
 def register() -> None:
     """Register the dataclasses with Hydra under the names that the files in configs/ start from.
@@ -90,53 +117,126 @@ def register() -> None:
     ConfigStore.instance().store(name="rmrl_calibrate_defaults", node=CalibrateConfig)
     ConfigStore.instance().store(name="rmrl_compare_defaults", node=CompareConfig)
     ConfigStore.instance().store(name="rmrl_serve_defaults", node=ServeConfig)
+    Plugins.instance().register(_OwnFiles)
 
 
-def compose_config(overrides: Sequence[str], root: type[Root] = Config) -> Root:
-    """Compose a typed configuration from Hydra overrides such as "trainer.seed=3". Keys without
-    effect are logged, one line per reason.
+@contextmanager
+def _initialised(folder: Path | None) -> Iterator[None]:
+    """Have Hydra find our files and those of `folder` in the block. Raises ConfigError where there
+    is no such folder."""
+    if folder is not None and not folder.is_dir():
+        raise ConfigError(
+            f"--config-dir={folder}: no such folder; give one with YAML files of your own, or a"
+            " section alone, reward=path/to/section.yaml"
+        )
+    register()
+    GlobalHydra.instance().clear()
+    _OwnFiles.folder = folder
+    try:
+        with initialize_config_dir(str(shipped("configs")), version_base="1.3", job_name="rmrl"):
+            yield
+    finally:
+        _OwnFiles.folder = None
+
+
+def compose_config(arguments: Sequence[str], root: type[Root] = Config) -> Root:
+    """Compose a typed configuration from a command line: Hydra overrides such as "trainer.seed=3",
+    a section in a file, "reward=path/to/section.yaml", and --config-dir with --config-name. Keys
+    without effect are logged, one line per reason.
 
     Raises ConfigError with every problem: unknown keys (with the nearest known one), refused keys
-    (with what to use), wrong types.
+    (with what to use), wrong types, and files that are missing or broken.
     """
-    register()
-    overrides = normalise(overrides, root)
-    name = CONFIG_NAMES[root]
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(str(shipped("configs")), version_base="1.3", job_name="rmrl"):
-        try:
-            return to_config(compose(name, overrides=overrides), root)
-        except (HydraException, OmegaConfBaseException) as error:
-            problems = [_value_problem(text, name) for text in overrides]
-            raise ConfigError(list(filter(None, problems)) or [first_line(error)]) from error
+    line = _prepared(arguments, root)
+    with _initialised(line.folder):
+        return _composed(line, root)
 
 
-def config_of(content: Mapping[str, Any], root: type[Root]) -> Root:
-    """Build a typed configuration from sections of plain Python values; absent keys have defaults.
+def starts_training(arguments: Sequence[str]) -> bool:
+    """Return whether the file of --config-name is a configuration of training; False without one.
+    Raises ConfigError where it cannot be composed."""
+    line = command_line(own_arguments(arguments))
+    if line.name is None:
+        return False
+    with _initialised(line.folder):
+        return OmegaConf.get_type(_raw(line.name, [], line.folder)) is Config
 
-    Raises ConfigError with every unknown key (with the nearest known one), or for wrong types.
+
+def _prepared(arguments: Sequence[str], root: type) -> CommandLine:
+    """Return the command line with overrides as Hydra takes them; the section of a file is among
+    them, under a name of our own. Raises ConfigError with all problems that show before composing.
     """
-    problems = list(_unknown_keys(root, content))
-    if problems:
-        raise ConfigError(problems)
+    if root is Config:
+        arguments = own_arguments(arguments)
+    line = command_line(arguments)
+    problems = Problems()
+    overrides: list[str] = []
+    section: dict[str, Any] | None = None
+    for text in line.overrides:
+        file = _section_file(text, line.folder)
+        if file is None:
+            overrides.append(text)
+            continue
+        with problems.collecting():
+            section = read_section(file)
+    with problems.collecting():
+        overrides = normalise(overrides, root)
+    problems.raise_any()
+    if line.name is None:  # else the file may have the section in its defaults, which + adds to
+        overrides = [_added(text, root) for text in overrides]
+    if section is not None:
+        ConfigStore.instance().store(group=SECTION, name=_OF_FILE, node=section)
+        overrides.insert(0, f"+{SECTION}={_OF_FILE}")
+    return dataclasses.replace(line, overrides=overrides)
+
+
+def _section_file(text: str, folder: Path | None) -> Path | None:
+    """Return the file of `reward=path/to/section.yaml`; None for any other word."""
+    key, _, value = text.partition("=")
+    value = value.strip("'\"")
+    if key.lstrip("+") == SECTION and is_section_file(value):
+        return section_path(value, folder)
+    return None
+
+
+def _added(text: str, root: type) -> str:
+    """Return `reward=name` as `+reward=name`: a file of a section is added to those that are
+    composed."""
+    override, _ = _parse(text)
+    if override is None or text.startswith(("+", "~")) or "." in override.key_or_group:
+        return text
+    is_name = override.is_sweep_override() or isinstance(override.value(), str)
+    known = override.package is None and unknown_key(root, override.key_or_group) is None
+    if is_name and known and dataclasses.is_dataclass(annotation(root, override.key_or_group)):
+        return f"+{text}"
+    return text
+
+
+def _composed(line: CommandLine, root: type[Root]) -> Root:
+    name = line.name or CONFIG_NAMES[root]
+    if line.name is not None:
+        kind: Any = OmegaConf.get_type(_raw(name, [], line.folder))
+        if kind is not root:
+            start = CONFIG_NAMES.get(kind, "none of rmrl's configurations")
+            raise ConfigError(
+                f"--config-name={name} starts from {start}; this command needs a file with the"
+                f" line defaults: [{CONFIG_NAMES[root]}, _self_]"
+            )
+    return to_config(_raw(name, line.overrides, line.folder), root)
+
+
+def _raw(name: str, overrides: Sequence[str], folder: Path | None) -> DictConfig:
+    """Compose the file `name` and overrides. Raises ConfigError with a sentence for each override
+    that cannot be composed by itself, else for the whole."""
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(root), OmegaConf.create(dict(content)))
-    except OmegaConfBaseException as error:
-        raise ConfigError(first_line(error)) from error
-    assert isinstance(merged, DictConfig)
-    return to_config(merged, root)
-
-
-def _unknown_keys(
-    root: type, content: Mapping[str, Any], path: tuple[str, ...] = ()
-) -> Iterator[str]:
-    for name, value in content.items():
-        key = ".".join((*path, str(name)))
-        problem = unknown_key(root, key)
-        if problem:
-            yield problem
-        elif isinstance(value, Mapping) and not _is_free(_annotation(root, key)):
-            yield from _unknown_keys(root, value, (*path, str(name)))
+        return compose(name, overrides=list(overrides))
+    except _BROKEN as error:
+        problems: list[str] = []
+        if overrides and not _value_problem(None, name, folder):
+            for text in overrides:
+                problems.append(_value_problem(text, name, folder))
+        problems = list(filter(None, problems)) or [_sentence(error, name, folder)]
+        raise ConfigError(problems) from error
 
 
 def normalise(overrides: Sequence[str], root: type = Config) -> list[str]:
@@ -173,7 +273,7 @@ def parse(overrides: Sequence[str]) -> tuple[list[Setting], list[str]]:
     settings: list[Setting] = []
     problems: list[str] = []
     for origin, (before, text) in enumerate(zip(["", *overrides], overrides, strict=False)):
-        if text.startswith("-") or (before.startswith("-") and "=" not in text):
+        if is_flag(text, before):
             continue
         override, problem = _parse(text)
         if override is None:
@@ -192,41 +292,63 @@ def run_command(
     arguments: Sequence[str], run: Callable[[Root], None], root: type[Root] = Config
 ) -> None:
     """Call `run` with the configuration of a command line, which may have Hydra's own flags: --cfg
-    job prints the configuration, --help the keys, --multirun sweeps. Errors as `compose_config`."""
-    if any(argument.startswith("-") for argument in arguments):
-        _run_with_hydra(normalise(arguments, root), run, root)
+    job prints the configuration, --help the keys, --multirun sweeps. Errors as `compose_config`,
+    and those of `run`."""
+    line = _prepared(arguments, root)
+    flags = line.flags
+    if flags & _SWEEP:
+        _sweep(line, run, root)
+    elif flags & _HELP:
+        _print(line, root)
+    elif flags and not flags & _PRINT:
+        raise ConfigError(
+            f"{' '.join(sorted(flags))}: no flag of this command; keys are given as"
+            " section.key=value, e.g. data.files=rows.jsonl, and files as --config-dir=DIR"
+        )
     else:
-        run(compose_config(arguments, root))
+        with _initialised(line.folder):
+            config = _composed(line.without_flags(), root)
+        if flags:
+            _print(line, root)
+        else:
+            run(config)
 
 
-def _run_with_hydra(
-    arguments: Sequence[str], run: Callable[[Root], None], root: type[Root]
-) -> None:
-    register()
+def _print(line: CommandLine, root: type) -> None:
+    """Have Hydra print what its flags ask for; it ends the process where it cannot."""
 
     @hydra.main(
         version_base="1.3", config_path=str(shipped("configs")), config_name=CONFIG_NAMES[root]
     )
     def command(composed: DictConfig) -> None:
-        run(to_config(composed, root))
+        del composed
 
+    register()
     before = sys.argv
-    sys.argv = [before[0], *arguments]
+    sys.argv = [before[0], *line.with_files(line.overrides)]
     try:
         command()
+    except _BROKEN as error:
+        raise ConfigError(_cause(error)) from error
     finally:
         sys.argv = before
 
 
-def to_config(composed: DictConfig, root: type[Root] = Config) -> Root:
-    """Convert from OmegaConf to plain dataclasses. Raises ConfigError for missing values and wrong
-    types."""
-    try:
-        typed = OmegaConf.to_object(composed)
-    except OmegaConfBaseException as error:
-        raise ConfigError(first_line(error)) from error
-    assert isinstance(typed, root)
-    return typed
+def _sweep(line: CommandLine, run: Callable[[Root], None], root: type[Root]) -> None:
+    """Call `run` for each job of --multirun; the first error is raised when all have ended."""
+
+    def job(composed: DictConfig) -> None:
+        run(to_config(composed, root))
+
+    name = line.name or CONFIG_NAMES[root]
+    overrides = line.without_flags().overrides
+    with _initialised(line.folder):
+        of_hydra = GlobalHydra.instance().hydra
+        assert of_hydra is not None
+        try:
+            of_hydra.multirun(name, job, [*_NO_LOG_FILES, *overrides])
+        except _BROKEN as error:
+            raise ConfigError(_sentence(error, name, line.folder)) from error
 
 
 def to_yaml(config: Config | ScoreConfig | EvalConfig) -> str:
@@ -234,21 +356,72 @@ def to_yaml(config: Config | ScoreConfig | EvalConfig) -> str:
     return OmegaConf.to_yaml(OmegaConf.structured(config))
 
 
-def _value_problem(override: str, config_name: str) -> str | None:
-    """Sentence on an override that cannot be composed by itself; None where it can."""
+def _value_problem(override: str | None, config_name: str, folder: Path | None) -> str:
+    """Return a sentence on an override, or on the file alone, that cannot be composed by itself; ""
+    where it can."""
     try:
-        compose(config_name, overrides=[override])
-    except MissingConfigException as error:
-        missing = Path(str(error.missing_cfg_file))
-        files = (shipped("configs") / missing.parent).glob("*.yaml")
-        names = error.options or [file.stem for file in files]
+        compose(config_name, overrides=list(filter(None, [override])))
+    except _BROKEN as error:
+        if override is None:
+            return _sentence(error, config_name, folder)
+        shown = override.lstrip("+")
+        key, _, name = shown.partition("=")
+        if key == SECTION:
+            return f"{shown}: {_section_problem(name, folder, error)}"
+        if isinstance(error, MissingConfigException):
+            return f"{shown}: {_nothing_named(error, folder)}"
+        return f"{shown}: {_cause(error)}"
+    return ""
+
+
+def _section_problem(name: str, folder: Path | None, error: Exception) -> str:
+    """Return what is wrong with the section that `reward=name` names in a folder."""
+    path = section_path(name, folder)
+    if not path.is_file():
+        names = _stems((folder or shipped("configs")) / SECTION)
         return (
-            f"{override.lstrip('+')}: nothing named"
-            f" '{missing.name}'{did_you_mean(missing.name, list(names))}"
+            f"nothing named '{name}'{did_you_mean(name, names)}; give a file,"
+            f" {SECTION}=path/to/section.yaml, or a folder with {SECTION}/{name}.yaml in it,"
+            " --config-dir=DIR"
         )
-    except (HydraException, OmegaConfBaseException) as error:
-        return f"{override.lstrip('+')}: {first_line(error.__cause__ or error)}"
-    return None
+    try:
+        read_section(path)
+    except ConfigError as of_file:
+        return "\n  ".join(of_file.problems)
+    return _cause(error)
+
+
+def _sentence(error: Exception, config_name: str, folder: Path | None) -> str:
+    """Return a sentence on an error of composing that no single override is to blame for."""
+    if not isinstance(error, MissingConfigException):
+        return f"{config_name}.yaml: {_cause(error)}"
+    if error.missing_cfg_file != config_name:
+        return f"{config_name}.yaml: {_nothing_named(error, folder)}"
+    if folder is None:
+        return f"--config-name={config_name} needs the folder of the file, --config-dir=DIR"
+    hint = did_you_mean(config_name, _stems(folder))
+    return f"--config-name={config_name}: no such file in {folder}{hint}"
+
+
+def _nothing_named(error: MissingConfigException, folder: Path | None) -> str:
+    missing = Path(str(error.missing_cfg_file))
+    names = list(error.options or ()) + _stems(shipped("configs") / missing.parent)
+    if folder is not None:
+        names += _stems(folder / missing.parent)
+    return f"nothing named '{missing.name}'{did_you_mean(missing.name, list(dict.fromkeys(names)))}"
+
+
+def _stems(folder: Path) -> list[str]:
+    return [file.stem for file in sorted(folder.glob("*.yaml"))]
+
+
+def _cause(error: Exception) -> str:
+    """Return what is wrong in one line: where Hydra's first line says what it did, the second says
+    why that failed."""
+    lines = str(error).strip().splitlines()
+    if len(lines) > 1 and lines[0].endswith("raised while composing config:"):
+        return f"{lines[0].rpartition(': ')[0]}: {lines[1].strip()}"
+    return first_line(error.__cause__ or error)
 
 
 @lru_cache(maxsize=4096)
@@ -294,58 +467,16 @@ def _check_override(text: str, root: type, problems: list[str]) -> list[str]:
     if problem:
         problems.append(problem)
         return []
-    annotation = _annotation(root, key)
-    free = _is_free(annotation)
-    if not free and not dataclasses.is_dataclass(annotation):
+    annotated = annotation(root, key)
+    free = is_free(annotated)
+    if not free and not dataclasses.is_dataclass(annotated):
         text = text.lstrip("+")  # verl adds keys that the schema has here
     value = override.value()
     if (
-        _takes_list(annotation)
+        takes_list(annotated)
         and not override.is_sweep_override()
         and value is not None
         and not isinstance(value, list)
     ):
         text = f"{text.partition('=')[0]}=[{text.partition('=')[2]}]"
     return ["++" + text if text.startswith(key) and free else text]
-
-
-def unknown_key(schema: type, key: str) -> str | None:
-    """Return a sentence when `key` (dotted) is not a field of the dataclass tree, None when it is.
-    Free-form dict fields accept any key below them."""
-    node: Any = schema
-    path: list[str] = []
-    for part in key.split("."):
-        if not dataclasses.is_dataclass(node):
-            if node is Any or typing.get_origin(node) is dict:
-                return None
-            return f"{key}: '{'.'.join(path)}' is a value, it has no entry '{part}'"
-        fields = typing.get_type_hints(node)
-        if part not in fields:
-            where = ".".join(path) or "the top level"
-            return f"{key}: no key '{part}' in {where}{did_you_mean(part, list(fields))}"
-        node = fields[part]
-        path.append(part)
-    return None
-
-
-def _annotation(schema: type, key: str) -> Any:
-    """Return the annotated type of a known key; None for an entry of a free-form section."""
-    node: Any = schema
-    for part in key.split("."):
-        if not dataclasses.is_dataclass(node):
-            return None
-        node = typing.get_type_hints(node)[part]
-    return node
-
-
-def _is_free(annotation: Any) -> bool:
-    """Return whether a key is a free-form dict or lies inside one (annotation None)."""
-    return annotation is None or typing.get_origin(annotation) is dict
-
-
-def _takes_list(annotation: Any) -> bool:
-    """Return whether a field takes a list, so that a single value is short for a list of one."""
-    for part in (annotation, *typing.get_args(annotation)):
-        if typing.get_origin(part) is list:
-            return True
-    return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,12 @@ def read_yaml(path: Path) -> Mapping[str, Any]:
     """Return the content of a YAML file. Raises ConfigError where it cannot be read or is no
     mapping."""
     try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content: Any = _Loader(path.read_text(encoding="utf-8")).get_single_data()
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{path} does not exist; give a YAML file with a section `reward`, e.g. with the line"
+            " models: [gsm8k]"
+        ) from error
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path} cannot be read as YAML ({error})") from error
     if not isinstance(content, Mapping):
@@ -24,3 +30,14 @@ def read_yaml(path: Path) -> Mapping[str, Any]:
             " models: [gsm8k]"
         )
     return content
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-6 as a number, as the command line and Hydra do; for YAML 1.1 alone it is a text."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+    [*"-+0123456789"],
+)

@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from rmrl.cluster.watch import unless_lost
-from rmrl.config.load import config_of, shipped
+from rmrl.config.load import shipped
 from rmrl.config.schema import ScoreConfig
+from rmrl.config.section import read_section, section_path
+from rmrl.config.typed import config_of
 from rmrl.config.yaml_file import read_yaml
 from rmrl.data.responses import AnsweredRow, answered, batches, groups_together
 from rmrl.data.rows import Row
@@ -51,9 +53,13 @@ class AsyncRewards:
     All calls belong to one event loop. Calls that overlap are served one after another.
     """
 
-    def __init__(self, config: Mapping[str, Any], *, in_training: bool = False) -> None:
+    def __init__(
+        self, config: Mapping[str, Any] | str | Path, *, in_training: bool = False
+    ) -> None:
         """See `Rewards`."""
         self._in_training = in_training
+        if isinstance(config, str | Path):
+            config = read_yaml(Path(config).expanduser())
         score_config = _score_config(config)
         if in_training and "over_budget" not in config:
             score_config.over_budget = "fail"
@@ -72,7 +78,7 @@ class AsyncRewards:
     @classmethod
     def from_config(cls, path: str | Path) -> Self:
         """See `Rewards.from_config`."""
-        return cls(read_yaml(Path(path).expanduser()))
+        return cls(path)
 
     @property
     def checked(self) -> CheckedScoring:
@@ -158,12 +164,15 @@ class Rewards:
     thread. Engines start with the first call and end with the block or `close`.
     """
 
-    def __init__(self, config: Mapping[str, Any], *, in_training: bool = False) -> None:
+    def __init__(
+        self, config: Mapping[str, Any] | str | Path, *, in_training: bool = False
+    ) -> None:
         """`config`: a section `reward` ({"models": [...], "weights": [...], ...}), or a mapping
         with that section and others of `rmrl score` ({"reward": {...}, "columns": ["raw"],
-        "trainer": {"device": "cpu"}}). With `in_training` each call is a step: running statistics
-        of transforms go on from call to call, and more missing verdicts than allowed raise
-        MissingVerdictsError unless `over_budget` is given.
+        "trainer": {"device": "cpu"}}). The whole and `reward` may each be the path of a YAML file
+        ({"reward": "section.yaml", ...}). With `in_training` each call is a step: running
+        statistics of transforms go on from call to call, and more missing verdicts than allowed
+        raise MissingVerdictsError unless `over_budget` is given.
 
         What `rmrl score` prints goes to the loggers below "rmrl". Raises ConfigError with every
         problem that shows before rows are there.
@@ -178,7 +187,7 @@ class Rewards:
 
         Raises ConfigError as the constructor does and where the file cannot be read.
         """
-        return cls(read_yaml(Path(path).expanduser()))
+        return cls(path)
 
     def score(
         self,
@@ -281,6 +290,9 @@ def _score_config(config: Mapping[str, Any]) -> ScoreConfig:
         return config_of({"reward": config}, ScoreConfig)
     if _OF_TRAINING in config:
         config = {name: config[name] for name in ("reward", "ray_kwargs") if name in config}
+    if isinstance(config["reward"], str | Path):
+        section = read_section(section_path(str(config["reward"]), None))
+        config = {**config, "reward": section}
     problems = [
         f"{name}: no section of rewards in Python{did_you_mean(name, SECTIONS)}; there are"
         f" {', '.join(SECTIONS)}"

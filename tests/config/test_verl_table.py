@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from rmrl.config.load import compose_config, normalise, parse, unknown_key
+from rmrl.config.load import compose_config, normalise, parse
 from rmrl.config.schema import Config, ScoreConfig
+from rmrl.config.typed import unknown_key
 from rmrl.config.verl import TABLE, KeyFate, apply, fate_of
 from rmrl.config.verl.conversions import CONVERSIONS
 from rmrl.config.verl.setting import hydra_text, leaves

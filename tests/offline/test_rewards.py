@@ -175,7 +175,7 @@ def test_files_that_hold_no_configuration_are_refused(folder: Path) -> None:
     (folder / "list.yaml").write_text("- a\n")
     with pytest.raises(ConfigError, match="holds list"):
         Rewards.from_config(folder / "list.yaml")
-    with pytest.raises(ConfigError, match=r"none.yaml cannot be read"):
+    with pytest.raises(ConfigError, match=r"none.yaml does not exist"):
         Rewards.from_config(folder / "none.yaml")
 
 

@@ -9,11 +9,10 @@ from typing import Any, cast
 
 import yaml
 
+from rmrl.config.command_line import NAME, PATH, pop_flag
 from rmrl.config.verl.setting import leaves, override
 from rmrl.errors import ConfigError
 
-_PATH = ("--config-path", "-cp")
-_NAME = ("--config-name", "-cn")
 STARTS: Mapping[str, tuple[str, ...]] = {
     "ppo_trainer": (),
     "ppo_megatron_trainer": ("actor_rollout_ref.actor.strategy=megatron",),
@@ -30,8 +29,8 @@ def own_arguments(arguments: Sequence[str]) -> list[str]:
     names of verl's files. Raises ConfigError for a missing file, and for a file whose defaults are
     neither verl's nor beside it.
     """
-    folder, rest = _pop_flag(arguments, _PATH)
-    name, without_name = _pop_flag(rest, _NAME)
+    folder, rest = pop_flag(arguments, PATH)
+    name, without_name = pop_flag(rest, NAME)
     stem = (name or "").removesuffix(".yaml").removesuffix(".yml")
     if folder is None and stem not in STARTS:
         return list(arguments)
@@ -44,21 +43,6 @@ def own_arguments(arguments: Sequence[str]) -> list[str]:
             )
         return [*STARTS[stem or "ppo_trainer"], *without_name]
     return [*_overrides(_file(Path(folder), stem or "ppo_trainer")), *without_name]
-
-
-def _pop_flag(arguments: Sequence[str], names: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Return (value of the flag or None, the other arguments), for `--flag value` and
-    `--flag=value`."""
-    value: str | None = None
-    rest: list[str] = []
-    words = iter(arguments)
-    for word in words:
-        flag, equals, text = word.partition("=")
-        if flag in names:
-            value = text if equals else next(words, "")
-        else:
-            rest.append(word)
-    return value, rest
 
 
 def _file(folder: Path, name: str) -> Path:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from rmrl.config.legacy import uses_models
-from rmrl.config.load import config_of
 from rmrl.config.plain_checks import confidence_problems, field_problems, folder_problems
 from rmrl.config.schema import CompareConfig, RewardConfig, ScoreConfig
-from rmrl.config.yaml_file import read_yaml
+from rmrl.config.section import SECTION, read_section
+from rmrl.config.typed import config_of
 from rmrl.data.responses import answered_rows
 from rmrl.errors import ConfigError, DataError, Problems
 from rmrl.evaluation.labels import response_labels
@@ -51,7 +49,7 @@ def check_comparison(
     rewards: list[RewardConfig] = []
     for path in sections:
         with problems.collecting():
-            rewards.append(read_section(path))
+            rewards.append(config_of({SECTION: read_section(path)}, ScoreConfig).reward)
     problems.raise_any()
     assert config.out is not None
     out = Path(config.out).expanduser()
@@ -86,54 +84,6 @@ def config_problems(config: CompareConfig) -> Iterator[str]:
         )
     yield from confidence_problems("compare.confidence", settings.confidence)
     yield from field_problems(config)
-
-
-def read_section(path: Path) -> RewardConfig:
-    """Return the section `reward` of a YAML file, which may be that section itself, or hold it
-    among others, as the config.yaml of a run does. Raises ConfigError, also where rewards stand in
-    a section with older names and not in `reward`."""
-    content = read_yaml(path.expanduser())
-    section = content.get("reward", content)
-    if section is None:
-        section = {}
-    try:
-        reward = config_of({"reward": section}, ScoreConfig).reward
-    except ConfigError as error:
-        raise ConfigError([f"{path}: {problem}" for problem in error.problems]) from error
-    if section is not content:
-        problem = _older_problem(content, reward)
-        if problem:
-            raise ConfigError(f"{path}: {problem}")
-    return reward
-
-
-def _older_problem(content: Mapping[str, Any], reward: RewardConfig) -> str:
-    """Return a sentence where a section with older names has a reward that `reward` lacks; "" else.
-    The config.yaml of a run has both: its section `reward` holds the translation."""
-    sections: list[Mapping[str, Any]] = []
-    for name in ("custom_reward_function", "reward_model"):
-        section = content.get(name)
-        if not isinstance(section, Mapping):
-            section = {}
-        sections.append(section)
-    custom, models = sections
-    path = custom.get("path")
-    functions: list[str] = []
-    for spec in reward.specs.values():
-        if isinstance(spec, Mapping):
-            functions.append(str(spec.get("function", "")))
-    if path and not any(function.startswith(f"{path}:") for function in functions):
-        return (
-            f"saw custom_reward_function.path={path}, which is not in the section reward, the only"
-            " one that is read; name it there, e.g. models: [mine] and specs: {mine: {kind: rule,"
-            f" function: '{path}:compute_score'}}}}"
-        )
-    if uses_models(models) and not reward.models:
-        return (
-            "saw the section reward_model, and no reward.models; the section reward alone is read;"
-            " name the models there (rmrl score with this section prints the new keys)"
-        )
-    return ""
 
 
 def share_cache(rewards: Sequence[RewardConfig], out: Path) -> None:

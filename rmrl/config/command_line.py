@@ -1,0 +1,106 @@
+"""The words of a command line: overrides, a user's own configuration files, and flags of Hydra."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+FOLDER = ("--config-dir", "-cd")
+PATH = ("--config-path", "-cp")
+NAME = ("--config-name", "-cn")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLine:
+    """What stands on a command line, sorted."""
+
+    overrides: list[str]
+    """Overrides, and flags of Hydra that print or sweep, such as --cfg job or --multirun."""
+    folder: Path | None = None
+    """--config-dir: folder of the user's own YAML files."""
+    name: str | None = None
+    """--config-name: the file there that the configuration starts from."""
+
+    @property
+    def flags(self) -> set[str]:
+        """The flags among the words, without their values."""
+        flags: set[str] = set()
+        for word in self.overrides:
+            if word.startswith("-"):
+                flags.add(word.partition("=")[0])
+        return flags
+
+    def without_flags(self) -> CommandLine:
+        """Return the line with its overrides alone."""
+        overrides: list[str] = []
+        for before, word in zip(["", *self.overrides], self.overrides, strict=False):
+            if not is_flag(word, before):
+                overrides.append(word)
+        return replace(self, overrides=overrides)
+
+    def with_files(self, overrides: Sequence[str]) -> list[str]:
+        """Return the words that Hydra's own parser reads as this line with other overrides."""
+        words = list(overrides)
+        if self.folder is not None:
+            words += [FOLDER[0], str(self.folder)]
+        if self.name is not None:
+            words += [NAME[0], self.name]
+        return words
+
+
+def command_line(arguments: Sequence[str]) -> CommandLine:
+    """Sort the words of a command line. --config-path, for which training has another meaning
+    (`rmrl.config.verl.files`), is another name of --config-dir."""
+    folder, rest = pop_flag(arguments, FOLDER + PATH)
+    name, rest = pop_flag(rest, NAME)
+    overrides: list[str] = []
+    for word in rest:
+        if word not in ("--run", "-r"):  # every command runs without it
+            overrides.append(word)
+    return CommandLine(
+        overrides=overrides,
+        folder=None if folder is None else Path(folder).expanduser(),
+        name=name,
+    )
+
+
+def is_flag(word: str, before: str) -> bool:
+    """Return whether a word is a flag of Hydra or, behind one, its value."""
+    return word.startswith("-") or (before.startswith("-") and "=" not in word)
+
+
+def pop_flag(arguments: Sequence[str], names: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Return (value of the flag or None, the other arguments), for `--flag value` and
+    `--flag=value`."""
+    value: str | None = None
+    rest: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        flag, equals, text = word.partition("=")
+        if flag in names:
+            value = text if equals else next(words, "")
+        else:
+            rest.append(word)
+    return value, rest
+
+
+def add_file_flags(parser: argparse.ArgumentParser) -> None:
+    """Add --config-dir and --config-name to an entry that has flags of its own, and --config-path,
+    which some command lines of training have."""
+    parser.add_argument(
+        *FOLDER, metavar="DIR", help="folder of your own YAML files; reward=NAME is DIR/reward/NAME"
+    )
+    parser.add_argument(*NAME, metavar="NAME", help="the file there to start from")
+    parser.add_argument(*PATH, metavar="DIR", help=argparse.SUPPRESS)
+
+
+def file_flags(options: argparse.Namespace) -> list[str]:
+    """Return the words of the flags that `add_file_flags` added."""
+    words: list[str] = []
+    for names in (FOLDER, PATH, NAME):
+        value = getattr(options, names[0].lstrip("-").replace("-", "_"))
+        if value is not None:
+            words += [names[0], value]
+    return words

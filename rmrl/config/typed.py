@@ -1,0 +1,109 @@
+"""Plain values and composed configurations as the dataclasses of the schema, with a sentence for
+every key that these lack."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from rmrl.config.schema import (
+    CalibrateConfig,
+    CompareConfig,
+    Config,
+    EvalConfig,
+    ScoreConfig,
+    ServeConfig,
+)
+from rmrl.errors import ConfigError, first_line
+from rmrl.registry import did_you_mean
+
+Root = TypeVar("Root", Config, ScoreConfig, EvalConfig, CalibrateConfig, CompareConfig, ServeConfig)
+
+
+def config_of(content: Mapping[str, Any], root: type[Root]) -> Root:
+    """Build a typed configuration from sections of plain Python values; absent keys have defaults.
+
+    Raises ConfigError with every unknown key (with the nearest known one), or for wrong types.
+    """
+    problems = list(_unknown_keys(root, content))
+    if problems:
+        raise ConfigError(problems)
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(root), OmegaConf.create(dict(content)))
+    except OmegaConfBaseException as error:
+        raise ConfigError(_with_key(error)) from error
+    assert isinstance(merged, DictConfig)
+    return to_config(merged, root)
+
+
+def to_config(composed: DictConfig, root: type[Root]) -> Root:
+    """Convert from OmegaConf to plain dataclasses. Raises ConfigError for missing values and wrong
+    types."""
+    try:
+        typed = OmegaConf.to_object(composed)
+    except OmegaConfBaseException as error:
+        raise ConfigError(_with_key(error)) from error
+    assert isinstance(typed, root)
+    return typed
+
+
+def _with_key(error: OmegaConfBaseException) -> str:
+    key = error.full_key
+    return f"{key}: {first_line(error)}" if key else first_line(error)
+
+
+def _unknown_keys(
+    root: type, content: Mapping[str, Any], path: tuple[str, ...] = ()
+) -> Iterator[str]:
+    for name, value in content.items():
+        key = ".".join((*path, str(name)))
+        problem = unknown_key(root, key)
+        if problem:
+            yield problem
+        elif isinstance(value, Mapping) and not is_free(annotation(root, key)):
+            yield from _unknown_keys(root, value, (*path, str(name)))
+
+
+def unknown_key(schema: type, key: str) -> str | None:
+    """Return a sentence when `key` (dotted) is not a field of the dataclass tree, None when it is.
+    Free-form dict fields accept any key below them."""
+    node: Any = schema
+    path: list[str] = []
+    for part in key.split("."):
+        if not dataclasses.is_dataclass(node):
+            if node is Any or typing.get_origin(node) is dict:
+                return None
+            return f"{key}: '{'.'.join(path)}' is a value, it has no entry '{part}'"
+        fields = typing.get_type_hints(node)
+        if part not in fields:
+            where = ".".join(path) or "the top level"
+            return f"{key}: no key '{part}' in {where}{did_you_mean(part, list(fields))}"
+        node = fields[part]
+        path.append(part)
+    return None
+
+
+def annotation(schema: type, key: str) -> Any:
+    """Return the annotated type of a known key; None for an entry of a free-form section."""
+    node: Any = schema
+    for part in key.split("."):
+        if not dataclasses.is_dataclass(node):
+            return None
+        node = typing.get_type_hints(node)[part]
+    return node
+
+
+def is_free(annotated: Any) -> bool:
+    """Return whether a key is a free-form dict or lies inside one (annotation None)."""
+    return annotated is None or typing.get_origin(annotated) is dict
+
+
+def takes_list(annotated: Any) -> bool:
+    """Return whether a field takes a list, so that a single value is short for a list of one."""
+    parts = (annotated, *typing.get_args(annotated))
+    return any(typing.get_origin(part) is list for part in parts)
