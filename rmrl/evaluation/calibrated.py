@@ -11,7 +11,7 @@ from rmrl.evaluation.counts import Counting, Numbers
 from rmrl.evaluation.formats import Judged
 from rmrl.evaluation.items import Item
 from rmrl.evaluation.measures.calibration import curve
-from rmrl.rewards.calibration.corrected import corrected_share
+from rmrl.rewards.calibration.corrected import corrected_scores
 from rmrl.rewards.calibration.probability_map import ProbabilityMap
 
 
@@ -28,20 +28,19 @@ def calibrated_numbers(
     people's values are 0 and 1."""
     scores: list[float] = []
     good: list[float] = []
+    numbers: dict[str, int] = {}
+    prompts: list[int] = []
     for item, judgement in zip(items, judge.judgements, strict=True):
+        prompt = numbers.setdefault(str(item.prompt), len(numbers))
         for score, value in zip(judgement.scores, item.values, strict=False):
             if score is not None:
                 scores.append(score)
                 good.append(value)
+                prompts.append(prompt)
     if not set(good) or not set(good) <= {0.0, 1.0}:
         return None
     scores_N = np.asarray(scores)
-    estimate = corrected_share(
-        int(made.accepted(scores_N).sum()),
-        len(scores),
-        made.verdicts,
-        confidence=counting.confidence,
-    )
+    estimate = corrected_scores(made, scores_N, np.asarray(prompts), confidence=counting.confidence)
     return {
         "calibration": curve(made.curve.apply(scores_N).tolist(), good, bins=bins),
         "good": counting.share(good),

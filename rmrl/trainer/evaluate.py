@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from rmrl.config.schema import Config
-from rmrl.rewards.calibration.corrected import corrected_share
+from rmrl.rewards.calibration.corrected import corrected_scores
 from rmrl.rewards.calibration.probability_map import ProbabilityMap
 from rmrl.telemetry import at_k
 from rmrl.types import Metrics, RewardBatch, Rollouts, Sampling, ScoreResult
@@ -150,7 +150,10 @@ def _of_one(
     if present.any():
         out[key] = float(values[present].mean())
         if calibration is not None:
-            out |= _corrected(key, calibration, values[present])
+            prompts: list[int] = []
+            for number, group in enumerate(groups):
+                prompts += [number] * len(group.values)
+            out |= _corrected(key, calibration, values[present], np.asarray(prompts)[present])
     if not present.all():
         out[f"{key}/missing"] = float((~present).mean())
     n = max(len(group.values) for group in groups)
@@ -159,11 +162,12 @@ def _of_one(
     return out
 
 
-def _corrected(key: str, calibration: ProbabilityMap, scores_N: np.ndarray) -> Metrics:
+def _corrected(
+    key: str, calibration: ProbabilityMap, scores_N: np.ndarray, prompts_N: np.ndarray
+) -> Metrics:
     """Return the corrected share of good responses; {} where the judge is no better than
     chance."""
-    accepted = int(calibration.accepted(scores_N).sum())
-    estimate = corrected_share(accepted, len(scores_N), calibration.verdicts)
+    estimate = corrected_scores(calibration, scores_N, prompts_N)
     if estimate.value is None or estimate.low is None or estimate.high is None:
         return {}
     return {

@@ -24,7 +24,14 @@ from rmrl.evaluation.calibrate.check import (
     scoring_config,
     without_calibrations,
 )
-from rmrl.evaluation.calibrate.fit import curve_problem, isotonic, label_problem, platt, unseen
+from rmrl.evaluation.calibrate.fit import (
+    curve_problem,
+    fold_curves,
+    isotonic,
+    label_problem,
+    platt,
+    unseen,
+)
 from rmrl.evaluation.calibrate.run import map_files, run_calibrate
 from rmrl.evaluation.calibrate.table import console
 from rmrl.evaluation.labels import labelled_rows, scored_labels
@@ -51,7 +58,9 @@ def labelled(count: int = 120, **columns: Any) -> list[dict[str, Any]]:
     scores_N, good_N = drawn(count)
     rows: list[dict[str, Any]] = []
     for score, good in zip(scores_N.tolist(), good_N.tolist(), strict=True):
-        rows.append({"prompt": "p", "response": f"{score}", "label": good, **columns})
+        prompt = f"p{len(rows)}"
+        row = {"prompt": prompt, "response": f"{score}", "label": good}
+        rows.append(row | columns)
     return rows
 
 
@@ -85,6 +94,11 @@ def words(folder: Path, *overrides: str) -> list[str]:
 def calibrated(folder: Path, *overrides: str) -> dict[str, ProbabilityMap]:
     config = compose_config(words(folder, *overrides), CalibrateConfig)
     return run_calibrate(check_calibration(config, shipped_functions=folder))
+
+
+def unseen_of(scores_N: np.ndarray, good_N: np.ndarray, prompts_N: np.ndarray) -> np.ndarray:
+    curves, fold_N = fold_curves("isotonic", scores_N, good_N, prompts_N, seed=1)
+    return unseen(curves, fold_N, scores_N)
 
 
 # --- fits against scikit-learn
@@ -135,9 +149,24 @@ def test_unseen_probabilities_are_of_a_fit_without_the_row() -> None:
     seen = isotonic(scores_N, good_N).apply(scores_N)
     assert seen[0] == 0.0
     assert 0 < seen[29] < 1
-    other = unseen("isotonic", scores_N, good_N, seed=1)
+    other = unseen_of(scores_N, good_N, prompts_N=np.arange(60))
     assert ((other - good_N) ** 2).mean() > ((seen - good_N) ** 2).mean()
-    np.testing.assert_array_equal(other, unseen("isotonic", scores_N, good_N, seed=1))
+    again = unseen_of(scores_N, good_N, prompts_N=np.arange(60))
+    np.testing.assert_array_equal(other, again)
+
+
+def test_the_responses_to_a_prompt_are_in_one_fold() -> None:
+    scores_N, good_N = drawn(120)
+    prompts_N = np.repeat(np.arange(30), 4)
+    _, fold_N = fold_curves("isotonic", scores_N, good_N, prompts_N, seed=1)
+    assert (fold_N.reshape(30, 4) == fold_N[::4, None]).all()
+    assert set(fold_N) == set(range(5))
+
+
+def test_folds_split_a_prompt_that_has_all_responses_of_a_label() -> None:
+    scores_N, good_N = drawn(120)
+    curves, fold_N = fold_curves("platt", scores_N, good_N, np.where(good_N, 0, 1), seed=1)
+    assert (len(curves), set(fold_N)) == (5, set(range(5)))
 
 
 # --- refusals
@@ -209,12 +238,11 @@ def test_rows_are_scored_and_a_map_with_its_figures_is_written(folder: Path) -> 
     assert (measured["count"], measured["good"], measured["missing"]) == (120, good_N.sum(), 0)
     assert made.threshold == pytest.approx(good_N.mean())
     assert measured["before"] is None  # scores from -3 to 3 are no probabilities
-    unseen_N = unseen("isotonic", scores_N, good_N, seed=1)
+    unseen_N = unseen_of(scores_N, good_N, prompts_N=np.arange(120))
     assert measured["after"]["brier"] == pytest.approx(((unseen_N - good_N) ** 2).mean())
     assert measured["after"]["brier"] < measured["base_brier"]
-    # Verdicts are those of the written map, with which responses are accepted.
-    accepted_N = made.accepted(scores_N)
-    assert (accepted_N != (unseen_N >= good_N.mean())).any()
+    accepted_N = unseen_N >= good_N.mean()
+    assert (accepted_N != (made.curve.apply(scores_N) >= good_N.mean())).any()
     assert measured["sensitivity"]["value"] == pytest.approx(accepted_N[good_N].mean())
     assert measured["specificity"]["value"] == pytest.approx((~accepted_N[~good_N]).mean())
     assert (folder / "out" / "reliability.png").read_bytes().startswith(b"\x89PNG")
@@ -246,7 +274,7 @@ def test_scored_rows_give_the_same_map_without_scoring(folder: Path) -> None:
 
 def test_rows_without_a_label_get_a_corrected_share(folder: Path) -> None:
     rows = labelled()
-    further = [{**row, "label": None} for row in labelled()[:60]]
+    further = labelled(label=None)[:60]
     write_lines(folder / "rows.jsonl", [*rows, *further])
     measured = calibrated(folder)["digits"].figures
     assert measured["count"] == 120
@@ -255,6 +283,21 @@ def test_rows_without_a_label_get_a_corrected_share(folder: Path) -> None:
     assert estimate["low"] <= estimate["value"] <= estimate["high"]
     _, good_N = drawn(120)
     assert estimate["low"] <= good_N[:60].mean() <= estimate["high"]
+
+
+def test_several_responses_to_a_prompt_count_as_the_fewer_that_they_tell_as_much_as(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Four copies of each row say what one says: the intervals are those of 120 rows."""
+    once = calibrated(folder)["digits"].figures
+    write_lines(folder / "rows.jsonl", np.repeat(labelled(), 4).tolist())
+    four = calibrated(folder, f"out={folder}/four")["digits"].figures
+    assert four["count"] == 480
+    for rate in ("sensitivity", "specificity"):
+        assert four[rate]["independent"] == pytest.approx(once[rate]["count"], rel=0.05)
+        width = once[rate]["high"] - once[rate]["low"]
+        assert four[rate]["high"] - four[rate]["low"] == pytest.approx(width, rel=0.1)
+    assert any("label responses to more prompts" in line for line in caplog.messages)
 
 
 def test_bad_rows_can_be_sorted_out(folder: Path) -> None:
@@ -403,7 +446,7 @@ def test_an_evaluation_tries_the_map_on_labels_it_has_not_seen(folder: Path) -> 
     scores_N, good_N = drawn(200, seed=11)
     rows: list[dict[str, Any]] = []
     for score, good in zip(scores_N.tolist(), good_N.tolist(), strict=True):
-        rows.append({"prompt": "p", "response": f"{score}", "value": good})
+        rows.append({"prompt": f"p{len(rows)}", "response": f"{score}", "value": good})
     write_lines(folder / "other.jsonl", rows)
     given = [
         *words(folder, use(folder)), f"data.files={folder}/other.jsonl", "eval.format=absolute",
@@ -417,7 +460,7 @@ def test_an_evaluation_tries_the_map_on_labels_it_has_not_seen(folder: Path) -> 
         ((probabilities_N - good_N) ** 2).mean()
     )
     assert numbers["good"]["value"] == pytest.approx(good_N.mean())
-    accepted = int(made.accepted(scores_N).sum())
+    accepted = made.accepted(scores_N).sum()
     assert numbers["corrected"]["value"] == corrected_share(accepted, 200, made.verdicts).value
     assert numbers["corrected"]["low"] <= good_N.mean() <= numbers["corrected"]["high"]
 

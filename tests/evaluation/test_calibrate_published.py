@@ -47,10 +47,11 @@ def test_the_corrected_share_of_qwen_maths_reward_model_holds_the_true_one(tmp_p
     assert (measured["count"], len(hidden)) == (336, 344)
     assert measured["auc"] == pytest.approx(0.972, abs=5e-4)
     estimate = measured["without_label"]
-    assert estimate["accepted"] == pytest.approx(0.846, abs=5e-4)
-    assert estimate["value"] == pytest.approx(0.886, abs=5e-4)
+    assert estimate["accepted"] == pytest.approx(0.866, abs=5e-4)
+    assert estimate["value"] == pytest.approx(0.869, abs=5e-4)
     truth = sum(hidden) / len(hidden)
     assert truth == pytest.approx(0.913, abs=5e-4)
-    # The share that the reward accepts is too low by more than its own interval.
     assert estimate["low"] <= truth <= estimate["high"]
-    assert estimate["accepted"] + 0.04 < truth
+    # The 22 bad responses are to few problems, so that the specificity is hardly known.
+    assert measured["specificity"]["independent"] < 5
+    assert estimate["high"] - estimate["low"] == pytest.approx(0.381, abs=5e-4)

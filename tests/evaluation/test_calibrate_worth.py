@@ -19,23 +19,42 @@ from tests.evaluation.test_calibrate import calibrated, drawn, folder, labelled,
 __all__ = ["folder"]
 
 
-def test_the_corrected_share_holds_the_true_one_as_often_as_it_states(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("prompts", "responses", "alike"), [(400, 1, 0.0), (60, 8, 0.4)], ids=["alone", "groups"]
+)
+def test_the_corrected_share_holds_the_true_one_as_often_as_it_states(
+    folder: Path, prompts: int, responses: int, alike: float
+) -> None:
+    """`alike`: correlation of the labels, and of the scores, of the responses to one prompt."""
     checked = check_calibration(
         compose_config(words(folder), CalibrateConfig), shipped_functions=folder
     )
     draw = np.random.default_rng(7)
-    share = 0.5
+
+    def responses_to(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        share_G = np.full(count, 0.5)
+        if alike:
+            share_G = draw.beta(0.5 * (1 / alike - 1), 0.5 * (1 / alike - 1), count)
+        good_GR = draw.random((count, responses)) < share_G[:, None]
+        noise_GR = draw.normal(size=(count, responses)) * (1 - alike) ** 0.5
+        shared_G1 = draw.normal(size=(count, 1)) * alike**0.5
+        scores_GR = (1.5 * good_GR + noise_GR + shared_G1).round(2)
+        return scores_GR.ravel(), good_GR.ravel(), np.repeat(np.arange(count), responses)
+
     inside = 0
     for _ in range(80):
-        good_N = draw.random(400) < share
-        scores_N = draw.normal(1.5 * good_N, 1).round(2)
-        judged_N = draw.normal(1.5 * (draw.random(2000) < share), 1)
+        scores_N, good_N, prompts_N = responses_to(prompts)
+        judged_M, _, judged_prompts_M = responses_to(4 * prompts)
         column = Column(
-            scores=scores_N.tolist(), good=good_N.tolist(), unlabelled=judged_N.tolist()
+            scores=scores_N.tolist(),
+            good=good_N.tolist(),
+            prompts=prompts_N.tolist(),
+            unlabelled=judged_M.tolist(),
+            unlabelled_prompts=judged_prompts_M.tolist(),
         )
         estimate = probability_map(checked, "digits", column).figures["without_label"]
-        inside += estimate["low"] <= share <= estimate["high"]
-    # 76 of 80 are expected, with a standard deviation of 2; with the verdicts of the folds 61.
+        inside += estimate["low"] <= 0.5 <= estimate["high"]
+    # 76 of 80 are expected, with a standard deviation of 2.
     assert inside >= 72
 
 

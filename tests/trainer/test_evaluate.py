@@ -43,13 +43,17 @@ def batch(rows: list[tuple[str, float | None, int]]) -> tuple[Rollouts, RewardBa
     )
 
 
+CURVE = Curve(method="isotonic", points=((0.0, 0.0), (1.0, 1.0)))
+
+
 def test_a_calibrated_component_has_its_corrected_share() -> None:
     calibration = ProbabilityMap(
-        curve=Curve(method="isotonic", points=((0.0, 0.0), (1.0, 1.0))),
+        curve=CURVE,
         reward="a",
         kind="rule",
         digest={},
         threshold=0.5,
+        folds=(CURVE,),
         verdicts=Verdicts(good=100, good_accepted=90, bad=100, bad_accepted=20),
     )
     accepted = [("x", 0.9, 1)] * 11 + [("y", 0.1, 1)] * 9 + [("x", None, 1)]

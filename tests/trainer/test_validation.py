@@ -167,13 +167,17 @@ def test_running_statistics_learn_from_training_alone(tmp_path: Path) -> None:
     assert state["rewards"]["parity"]["0:standardize"]["count"] == 2 * 4 * 4
 
 
+CURVE = Curve(method="isotonic", points=((0.0, 0.1), (1.0, 0.9)))
+
+
 def test_a_calibrated_reward_has_its_corrected_share_in_validation(tmp_path: Path) -> None:
     calibration = ProbabilityMap(
-        curve=Curve(method="isotonic", points=((0.0, 0.1), (1.0, 0.9))),
+        curve=CURVE,
         reward="parity",
         kind="rule",
         digest={},
         threshold=0.5,
+        folds=(CURVE,),
         verdicts=Verdicts(good=100, good_accepted=90, bad=100, bad_accepted=20),
     )
     file = tmp_path / "parity.json"

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import StratifiedGroupKFold
 
 from rmrl.evaluation.measures.calibration import curve
-from rmrl.evaluation.measures.shares import share
+from rmrl.evaluation.measures.shares import clustered_share
+from rmrl.rewards.calibration.clusters import independent_count
 from rmrl.rewards.calibration.probability_map import Curve, Verdicts
 
 LEAST_LABELS = 50
 LEAST_OF_EACH = 5
 FOLDS = 5
+FEW_LABELS = 100
+"""Independent labels of one kind below which a corrected share is called uncertain."""
 _ITERATIONS = 1000
 
 
@@ -96,24 +99,42 @@ FITS: Mapping[str, Callable[[np.ndarray, np.ndarray], Curve]] = {
 }
 
 
-def unseen(method: str, scores_N: np.ndarray, good_N: np.ndarray, *, seed: int) -> np.ndarray:
-    """Return P(good) of each row by a curve fitted to the other folds, float64 [N]."""
-    least = int(min(good_N.sum(), (~good_N).sum()))
-    folds = StratifiedKFold(min(FOLDS, least), shuffle=True, random_state=seed)
+def fold_curves(
+    method: str, scores_N: np.ndarray, good_N: np.ndarray, prompts_N: np.ndarray, *, seed: int
+) -> tuple[list[Curve], np.ndarray]:
+    """Return a curve per fold, fitted without it, and the number of each row's fold, int64 [N]. The
+    responses to a prompt are in one fold; where one label has a single prompt they cannot be."""
+    prompts = min(len(np.unique(prompts_N[good_N])), len(np.unique(prompts_N[~good_N])))
+    if prompts < 2:
+        prompts = min(int(good_N.sum()), int((~good_N).sum()))
+        prompts_N = np.arange(len(prompts_N))
+    folds = StratifiedGroupKFold(min(FOLDS, prompts), shuffle=True, random_state=seed)
+    curves: list[Curve] = []
+    fold_N = np.empty(len(scores_N), dtype=np.int64)
+    for number, (fitted, held_out) in enumerate(folds.split(scores_N, good_N, prompts_N)):
+        curves.append(FITS[method](scores_N[fitted], good_N[fitted]))
+        fold_N[held_out] = number
+    return curves, fold_N
+
+
+def unseen(curves: Sequence[Curve], fold_N: np.ndarray, scores_N: np.ndarray) -> np.ndarray:
+    """Return P(good) of each row by the curve that was fitted without it, float64 [N]."""
     probabilities_N = np.empty(len(scores_N))
-    for fitted, held_out in folds.split(scores_N, good_N):
-        fold_curve = FITS[method](scores_N[fitted], good_N[fitted])
-        probabilities_N[held_out] = fold_curve.apply(scores_N[held_out])
+    for number, fitted in enumerate(curves):
+        rows = fold_N == number
+        probabilities_N[rows] = fitted.apply(scores_N[rows])
     return probabilities_N
 
 
-def verdicts_of(accepted_N: np.ndarray, good_N: np.ndarray) -> Verdicts:
+def verdicts_of(accepted_N: np.ndarray, good_N: np.ndarray, prompts_N: np.ndarray) -> Verdicts:
     """Count verdicts, bool, by label."""
     return Verdicts(
         good=int(good_N.sum()),
         good_accepted=int((accepted_N & good_N).sum()),
         bad=int((~good_N).sum()),
         bad_accepted=int((accepted_N & ~good_N).sum()),
+        good_independent=independent_count(accepted_N[good_N], prompts_N[good_N]),
+        bad_independent=independent_count(accepted_N[~good_N], prompts_N[~good_N]),
     )
 
 
@@ -121,17 +142,19 @@ def figures(
     scores_N: np.ndarray,
     probabilities_N: np.ndarray,
     good_N: np.ndarray,
+    prompts_N: np.ndarray,
     *,
-    accepted_N: np.ndarray,
+    threshold: float,
     bins: int,
     confidence: float,
-    seed: int,
 ) -> dict[str, Any]:
     """Return {count, good, auc, base_brier: that of the share of good labels for every row,
     before, after: Brier, ECE and reliability curve of the scores (None where they are no
-    probabilities) and of P(good) of unseen rows, sensitivity, specificity: of `accepted_N`}."""
+    probabilities) and of P(good) of unseen rows, sensitivity, specificity: of P(good) >= threshold
+    of unseen rows}."""
     good = good_N.astype(np.float64)
     base = float(good.mean())
+    accepted_N = probabilities_N >= threshold
     return {
         "count": len(good_N),
         "good": int(good_N.sum()),
@@ -139,10 +162,10 @@ def figures(
         "base_brier": base * (1 - base),
         "before": curve(scores_N.tolist(), good.tolist(), bins=bins),
         "after": curve(probabilities_N.tolist(), good.tolist(), bins=bins),
-        "sensitivity": share(
-            accepted_N[good_N].astype(np.float64).tolist(), confidence=confidence, seed=seed
+        "sensitivity": clustered_share(
+            accepted_N[good_N], prompts_N[good_N], confidence=confidence
         ),
-        "specificity": share(
-            (~accepted_N[~good_N]).astype(np.float64).tolist(), confidence=confidence, seed=seed
+        "specificity": clustered_share(
+            ~accepted_N[~good_N], prompts_N[~good_N], confidence=confidence
         ),
     }

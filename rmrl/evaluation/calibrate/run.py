@@ -17,16 +17,22 @@ from typing import Any
 
 import numpy as np
 
+from rmrl.config.schema import CalibrateConfig
+from rmrl.data.groups import group_columns, group_of
+from rmrl.data.problems import FieldError
 from rmrl.errors import DataError
 from rmrl.evaluation.calibrate.check import SCORED, CheckedCalibration
 from rmrl.evaluation.calibrate.fit import (
+    FEW_LABELS,
     FITS,
     curve_problem,
     figures,
+    fold_curves,
     label_problem,
     unseen,
     verdicts_of,
 )
+from rmrl.evaluation.formats.fields import value_at
 from rmrl.evaluation.labels import labelled_rows, scored_labels
 from rmrl.evaluation.plot import draw_reliability
 from rmrl.evaluation.read_items import free_name
@@ -34,7 +40,7 @@ from rmrl.evaluation.scored import cannot_write
 from rmrl.evaluation.scored_once import score_once
 from rmrl.files import write_whole
 from rmrl.offline.score import OpenScorer, judge_missing, open_scorer
-from rmrl.rewards.calibration.corrected import corrected_share
+from rmrl.rewards.calibration.corrected import corrected_scores
 from rmrl.rewards.calibration.probability_map import ProbabilityMap
 
 _log = logging.getLogger(__name__)
@@ -44,24 +50,29 @@ PICTURE = "reliability.png"
 
 @dataclass(slots=True, kw_only=True)
 class Column:
-    """One reward's scores: of labelled responses with the labels, and of the others."""
+    """One reward's scores: of labelled responses with the labels, and of the others, each with the
+    number of its prompt."""
 
     scores: list[float] = field(default_factory=list)
     good: list[bool] = field(default_factory=list)
+    prompts: list[int] = field(default_factory=list)
     unlabelled: list[float] = field(default_factory=list)
+    unlabelled_prompts: list[int] = field(default_factory=list)
     missing: int = 0
     """Labelled responses without a score."""
 
-    def add(self, score: float | None, label: bool | None) -> None:
+    def add(self, score: float | None, label: bool | None, prompt: int) -> None:
         """Add a response."""
         if label is None:
             if score is not None:
                 self.unlabelled.append(score)
+                self.unlabelled_prompts.append(prompt)
         elif score is None:
             self.missing += 1
         else:
             self.scores.append(score)
             self.good.append(label)
+            self.prompts.append(prompt)
 
 
 def run_calibrate(
@@ -102,18 +113,33 @@ def read_columns(checked: CheckedCalibration) -> dict[str, Column]:
         files = str(checked.out / SCORED)
         max_rows = -1
     columns = {spec.name: Column() for spec in checked.specs}
+    prompts: dict[bytes, int] = {}
     rows = labelled_rows(files, settings.label, settings.good_from, max_rows=max_rows)
     for place, values, labels in rows:
+        prompt = prompts.setdefault(_prompt_key(checked.config, values, place), len(prompts))
         for name, column in columns.items():
             for score, label in scored_labels(values, name, labels, place=place):
-                column.add(score, label)
+                column.add(score, label, prompt)
     return columns
+
+
+def _prompt_key(config: CalibrateConfig, values: Mapping[str, Any], place: str) -> bytes:
+    """Return bytes that are equal for rows of one prompt; of a row without any prompt, its own."""
+    prompt = value_at(values, config.data.prompt_key)
+    columns = group_columns(config.data.group_key)
+    if prompt is None:
+        prompt = place
+    try:
+        return group_of(values, [{"role": "user", "content": prompt}], columns)
+    except FieldError as error:
+        raise DataError(f"{place}, {error}") from error
 
 
 def probability_map(checked: CheckedCalibration, name: str, column: Column) -> ProbabilityMap:
     """Return the map of one reward with its figures. Raises DataError where it has none."""
     settings = checked.config.calibrate
     scores_N = np.asarray(column.scores, dtype=np.float64)
+    prompts_N = np.asarray(column.prompts, dtype=np.int64)
     good_N = np.asarray(column.good, dtype=bool)
     problem = label_problem(good_N)
     if problem:
@@ -125,37 +151,46 @@ def probability_map(checked: CheckedCalibration, name: str, column: Column) -> P
     threshold = settings.threshold
     if threshold is None:
         threshold = float(good_N.mean())
-    probabilities_N = unseen(settings.method, scores_N, good_N, seed=settings.seed)
-    # The rule of the written map: with that of the folds, sensitivity and specificity would be of
-    # another rule than the accepted share that they correct.
-    accepted_N = fitted.apply(scores_N) >= threshold
-    verdicts = verdicts_of(accepted_N, good_N)
+    curves, fold_N = fold_curves(settings.method, scores_N, good_N, prompts_N, seed=settings.seed)
+    probabilities_N = unseen(curves, fold_N, scores_N)
     measured = figures(
         scores_N,
         probabilities_N,
         good_N,
-        accepted_N=accepted_N,
+        prompts_N,
+        threshold=threshold,
         bins=settings.bins,
         confidence=settings.confidence,
-        seed=settings.seed,
     )
     measured["missing"] = column.missing
-    if column.unlabelled:
-        judged_N = fitted.apply(np.asarray(column.unlabelled)) >= threshold
-        estimate = corrected_share(
-            int(judged_N.sum()), len(judged_N), verdicts, confidence=settings.confidence
+    fewest = min(measured[rate]["independent"] for rate in ("sensitivity", "specificity"))
+    if fewest < FEW_LABELS:
+        _log.warning(
+            f"reward '{name}': sensitivity or specificity rests on labels that tell as much as"
+            f" {fewest:.0f} independent ones, so that corrected shares are uncertain; label"
+            f" responses to more prompts ({FEW_LABELS} of each label make the interval of a rate"
+            " about +-0.08)"
         )
-        measured["without_label"] = asdict(estimate)
     (kind,) = (spec.kind for spec in checked.specs if spec.name == name)
-    return ProbabilityMap(
+    result = ProbabilityMap(
         curve=fitted,
         reward=name,
         kind=kind,
         digest=checked.digests[name],
         threshold=threshold,
-        verdicts=verdicts,
+        folds=tuple(curves),
+        verdicts=verdicts_of(probabilities_N >= threshold, good_N, prompts_N),
         figures=measured,
     )
+    if column.unlabelled:
+        estimate = corrected_scores(
+            result,
+            np.asarray(column.unlabelled),
+            np.asarray(column.unlabelled_prompts),
+            confidence=settings.confidence,
+        )
+        measured["without_label"] = asdict(estimate)
+    return result
 
 
 def write_maps(checked: CheckedCalibration, maps: Mapping[str, ProbabilityMap]) -> None:

@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from scipy.stats import binomtest, bootstrap
 
+from rmrl.rewards.calibration.clusters import independent_count
+
 _RESAMPLES = 2000
+
+
+def clustered_share(
+    values_N: np.ndarray, prompts_N: np.ndarray, *, confidence: float
+) -> dict[str, Any]:
+    """Return the mean of values in 0 .. 1 of responses to the prompts numbered `prompts_N`, as
+    `share` does, with Wilson's interval of as many independent responses as they tell as much as
+    (`independent`)."""
+    value = float(values_N.mean())
+    n = independent_count(values_N, prompts_N)
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    middle = (value + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z * math.sqrt(value * (1 - value) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
+    return {
+        "value": value,
+        "low": max(0.0, middle - half),
+        "high": min(1.0, middle + half),
+        "count": len(values_N),
+        "independent": n,
+        "interval": "wilson",
+    }
 
 
 def share(credits: Sequence[float], *, confidence: float, seed: int) -> dict[str, Any]:

@@ -10,8 +10,8 @@ and Reiczigel 2014, Prev. Vet. Med. 113, 13, with their adjustments of the count
 adjusted interval does not reach the estimate, it is widened up to it. For judges of language models
 see Lee et al. 2025, arXiv:2511.21140.
 
-Responses that are good or bad together, such as several to one prompt, are fewer independent ones:
-the interval is too narrow then.
+Responses that are good or bad together, such as several to one prompt, count as the fewer
+independent ones that tell as much (`clusters`).
 
 The labelled and the judged responses must be of one kind: a judge that errs more often on the
 judged ones is corrected too little.
@@ -23,7 +23,10 @@ import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from rmrl.rewards.calibration.probability_map import Verdicts
+import numpy as np
+
+from rmrl.rewards.calibration.clusters import independent_count
+from rmrl.rewards.calibration.probability_map import ProbabilityMap, Verdicts
 
 _ADDED = 2.0
 """Observations added to the samples of sensitivity and specificity, half of them accepted."""
@@ -46,10 +49,16 @@ class Corrected:
 
 
 def corrected_share(
-    accepted: int, count: int, verdicts: Verdicts, *, confidence: float = 0.95
+    accepted: float,
+    count: int,
+    verdicts: Verdicts,
+    *,
+    independent: float | None = None,
+    confidence: float = 0.95,
 ) -> Corrected:
     """Return the share of good responses among `count` judged ones of which the judge accepts
     `accepted`. `verdicts`: those on labelled responses; needs some of both labels and count >= 1.
+    `independent`: independent responses that the judged ones tell as much as; None: all are.
 
     Example:
         >>> verdicts = Verdicts(good=100, good_accepted=90, bad=100, bad_accepted=20)
@@ -59,10 +68,10 @@ def corrected_share(
     share = accepted / count
     sensitivity = verdicts.good_accepted / verdicts.good
     specificity = 1 - verdicts.bad_accepted / verdicts.bad
-    n_good = verdicts.good + _ADDED
-    a = (verdicts.good_accepted + _ADDED / 2) / n_good
-    n_bad = verdicts.bad + _ADDED
-    b = (verdicts.bad - verdicts.bad_accepted + _ADDED / 2) / n_bad
+    n_good = verdicts.good_independent or verdicts.good
+    a = (sensitivity * n_good + _ADDED / 2) / (n_good + _ADDED)
+    n_bad = verdicts.bad_independent or verdicts.bad
+    b = (specificity * n_bad + _ADDED / 2) / (n_bad + _ADDED)
     informedness = a + b - 1
     # Few rows of one label can turn the sign of one of the two.
     if min(sensitivity + specificity - 1, informedness) <= _LEAST_INFORMEDNESS:
@@ -70,12 +79,12 @@ def corrected_share(
     value = _clipped((share + specificity - 1) / (sensitivity + specificity - 1))
 
     z = NormalDist().inv_cdf((1 + confidence) / 2)
-    n = count + z**2
-    p = (accepted + z**2 / 2) / n
+    n = independent or count
+    p = (share * n + z**2 / 2) / (n + z**2)
     theta = (p + b - 1) / informedness
-    of_good = a * (1 - a) / n_good
-    of_bad = b * (1 - b) / n_bad
-    variance = p * (1 - p) / n + theta**2 * of_good + (1 - theta) ** 2 * of_bad
+    of_good = a * (1 - a) / (n_good + _ADDED)
+    of_bad = b * (1 - b) / (n_bad + _ADDED)
+    variance = p * (1 - p) / (n + z**2) + theta**2 * of_good + (1 - theta) ** 2 * of_bad
     middle = theta + 2 * z**2 * (theta * of_good - (1 - theta) * of_bad)
     half = z * math.sqrt(variance) / informedness
     return Corrected(
@@ -84,6 +93,25 @@ def corrected_share(
         high=max(value, _clipped(middle + half)),
         accepted=share,
         count=count,
+    )
+
+
+def corrected_scores(
+    fitted: ProbabilityMap,
+    scores_N: np.ndarray,
+    prompts_N: np.ndarray,
+    *,
+    confidence: float = 0.95,
+) -> Corrected:
+    """Return the share of good responses behind the verdicts of a map on `scores_N`, without NaN,
+    of responses to the prompts numbered `prompts_N`."""
+    accepted_N = fitted.accepted(scores_N)
+    return corrected_share(
+        float(accepted_N.sum()),
+        len(scores_N),
+        fitted.verdicts,
+        independent=independent_count(accepted_N, prompts_N),
+        confidence=confidence,
     )
 
 

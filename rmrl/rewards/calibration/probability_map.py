@@ -1,10 +1,15 @@
 """The stored map of one reward: score -> P(good), as JSON.
 
-    {"version": 1, "method": "isotonic", "points": [[score, P], ...],
-     "reward": {"name": ..., "kind": ..., "digest": {...}}, "threshold": P, "figures": {...}}
+    {"version": 2, "method": "isotonic", "points": [[score, P], ...],
+     "reward": {"name": ..., "kind": ..., "digest": {...}}, "threshold": P,
+     "folds": [{"method": ..., "points": ...}, ...], "verdicts": {...}, "figures": {...}}
 
 Method platt has {"slope": ..., "intercept": ...} in place of the points. Applying a map needs numpy
 alone.
+
+The curve is of all labelled responses, so that its verdicts on them would look better than they
+are. Verdicts are therefore those of the folds' curves, each fitted without a part of the prompts: a
+labelled response has that of the curve which has not seen it, any other the mean of all.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +28,13 @@ from rmrl.config.numbers import is_number, is_pair
 from rmrl.errors import ConfigError
 
 METHODS = ("isotonic", "platt")
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdicts:
-    """Verdicts "P(good) >= threshold" of the map on the rows with a label that it was fitted to:
-    counts by label."""
+    """Verdicts "P(good) >= threshold" on the rows with a label, each by a curve that was fitted
+    without it: counts by label."""
 
     good: int
     """Rows that people call good."""
@@ -37,6 +42,9 @@ class Verdicts:
     """Rows of those that the reward calls good too."""
     bad: int
     bad_accepted: int
+    good_independent: float | None = None
+    """Independent rows that the good ones tell as much as, see `clusters`; None: all are."""
+    bad_independent: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +69,12 @@ class Curve:
         small = np.exp(-np.abs(x))
         return np.where(x >= 0, 1.0, small) / (1.0 + small)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return its fields in a map's file."""
+        if self.method == "isotonic":
+            return {"method": self.method, "points": list(map(list, self.points))}
+        return {"method": self.method, "slope": self.slope, "intercept": self.intercept}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbabilityMap:
@@ -74,34 +88,27 @@ class ProbabilityMap:
     """See `rmrl.rewards.calibration.digest`."""
     threshold: float
     """P(good) from which the reward's verdict counts as good."""
+    folds: tuple[Curve, ...]
+    """Curves of parts of the labelled rows, which give the verdicts."""
     verdicts: Verdicts
     figures: Mapping[str, Any] = field(default_factory=dict)
     """Results of `rmrl calibrate`."""
 
     def accepted(self, scores: np.ndarray) -> np.ndarray:
-        """Return whether the reward's verdict is good, bool, of scores of any shape."""
-        return self.curve.apply(scores) >= self.threshold
+        """Return the share of the folds' curves by which a score's verdict is good, float64 0 .. 1,
+        of scores of any shape."""
+        verdicts = [fold.apply(scores) >= self.threshold for fold in self.folds]
+        return np.mean(verdicts, axis=0)
 
     def to_json(self) -> dict[str, Any]:
         """Return the content that `parse_map` reads."""
-        curve = self.curve
-        content: dict[str, Any] = {"version": _VERSION, "method": curve.method}
-        if curve.method == "isotonic":
-            content["points"] = list(map(list, curve.points))
-        else:
-            content |= {"slope": curve.slope, "intercept": curve.intercept}
-        reward = {"name": self.reward, "kind": self.kind, "digest": dict(self.digest)}
-        verdicts = {
-            "good": self.verdicts.good,
-            "good_accepted": self.verdicts.good_accepted,
-            "bad": self.verdicts.bad,
-            "bad_accepted": self.verdicts.bad_accepted,
-        }
         return {
-            **content,
-            "reward": reward,
+            "version": _VERSION,
+            **self.curve.to_json(),
+            "reward": {"name": self.reward, "kind": self.kind, "digest": dict(self.digest)},
             "threshold": self.threshold,
-            "verdicts": verdicts,
+            "folds": [fold.to_json() for fold in self.folds],
+            "verdicts": asdict(self.verdicts),
             "figures": dict(self.figures),
         }
 
@@ -132,15 +139,33 @@ def parse_map(content: Any) -> ProbabilityMap:
     digest: dict[str, str] = {}
     for part, value in content["reward"]["digest"].items():
         digest[str(part)] = str(value)
-    counts = {name: int(value) for name, value in content["verdicts"].items()}
+    folds = tuple(map(_curve, content["folds"]))
+    if not folds:
+        raise ValueError("folds: none")
     return ProbabilityMap(
         curve=_curve(content),
         reward=str(content["reward"]["name"]),
         kind=str(content["reward"]["kind"]),
         digest=digest,
         threshold=_finite(content, "threshold"),
-        verdicts=Verdicts(**counts),
+        folds=folds,
+        verdicts=_verdicts(content["verdicts"]),
         figures=dict(content["figures"]),
+    )
+
+
+def _verdicts(content: Mapping[str, Any]) -> Verdicts:
+    independent: dict[str, float | None] = {}
+    for name in ("good_independent", "bad_independent"):
+        independent[name] = None
+        if content[name] is not None:
+            independent[name] = _finite(content, name)
+    return Verdicts(
+        good=int(content["good"]),
+        good_accepted=int(content["good_accepted"]),
+        bad=int(content["bad"]),
+        bad_accepted=int(content["bad_accepted"]),
+        **independent,
     )
 
 

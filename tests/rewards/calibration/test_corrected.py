@@ -24,6 +24,18 @@ def test_a_share_and_its_interval_by_hand() -> None:
     assert made.high == pytest.approx(0.583476, abs=2e-5)
 
 
+def test_counts_of_fewer_independent_responses_have_their_interval() -> None:
+    few = Verdicts(good=100, good_accepted=90, bad=100, bad_accepted=20)
+    many = Verdicts(
+        good=400, good_accepted=360, bad=800, bad_accepted=160,
+        good_independent=100.0, bad_independent=100.0,
+    )  # fmt: skip
+    expected = corrected_share(550, 1000, few)
+    estimate = corrected_share(2200, 4000, many, independent=1000.0)
+    assert estimate.low == pytest.approx(expected.low)
+    assert estimate.high == pytest.approx(expected.high)
+
+
 def test_a_perfect_judge_is_not_corrected() -> None:
     verdicts = Verdicts(good=1000, good_accepted=1000, bad=1000, bad_accepted=0)
     made = corrected_share(300, 1000, verdicts)

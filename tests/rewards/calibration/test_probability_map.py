@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -31,6 +32,7 @@ def made(curve: Curve = LINE, **other: Any) -> ProbabilityMap:
         kind="rule",
         digest={"code": "abc"},
         threshold=0.5,
+        folds=(curve,),
         verdicts=Verdicts(good=30, good_accepted=20, bad=30, bad_accepted=10),
         **other,
     )
@@ -56,11 +58,18 @@ def test_what_is_written_is_read_back(curve: Curve, tmp_path: Path) -> None:
 
 
 def test_verdicts_are_of_the_threshold() -> None:
-    assert made().accepted(np.asarray([1.9, 2.0, 2.1])).tolist() == [False, True, True]
+    assert made().accepted(np.asarray([1.9, 2.0, 2.1])).tolist() == [0, 1, 1]
+
+
+def test_verdicts_are_the_mean_of_those_of_the_folds() -> None:
+    """Of the two curves the first reaches 0.5 at 2.0, the second at 2.5."""
+    second = Curve(method="isotonic", points=((2.0, 0.25), (3.0, 0.75)))
+    both = dataclasses.replace(made(), folds=(LINE, second))
+    assert both.accepted(np.asarray([1.9, 2.2, 2.6])).tolist() == [0, 0.5, 1]
 
 
 WRONG: dict[str, dict[str, Any]] = {
-    "another version": {"version": 2},
+    "another version": {"version": 1},
     "a method": {"method": "spline"},
     "falling probabilities": {"points": [[0, 0.5], [1, 0.4]]},
     "falling scores": {"points": [[1, 0.5], [1, 0.6]]},
@@ -70,6 +79,9 @@ WRONG: dict[str, dict[str, Any]] = {
     "a falling sigmoid": {"method": "platt", "slope": -1.0, "intercept": 0.0},
     "no reward": {"reward": {}},
     "no threshold": {"threshold": None},
+    "no folds": {"folds": []},
+    "a fold that falls": {"folds": [{"method": "isotonic", "points": [[0, 0.5], [1, 0.4]]}]},
+    "no verdicts": {"verdicts": {}},
 }
 
 
