@@ -217,21 +217,6 @@ def _profile(config: Config) -> Iterator[str]:
         )
 
 
-def _backend(config: Config) -> Iterator[str]:
-    rollout = config.actor_rollout_ref.rollout
-    devices = config.trainer.world_size
-    if (
-        config.trainer.device == "cuda"
-        and rollout.pool is None
-        and devices % rollout.tensor_parallel_size
-    ):
-        width = rollout.tensor_parallel_size
-        yield (
-            f"actor_rollout_ref.rollout.tensor_parallel_size={width} does not divide the {devices}"
-            " devices of trainer"
-        )
-
-
 _CHECKS: Sequence[Callable[[Config], Iterable[str]]] = (
     field_problems,
     _processes,
@@ -245,5 +230,4 @@ _CHECKS: Sequence[Callable[[Config], Iterable[str]]] = (
     _placement,
     reward_problems,
     _profile,
-    _backend,
 )

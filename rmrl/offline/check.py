@@ -77,9 +77,10 @@ def check_scoring(
     """Find all problems before an engine is started: in a first round without reading all rows,
     in a second one with them.
 
-    Raises ConfigError with every problem of a round; a single problem raises its own error
-    (DataError, MemoryPlanError). Without `needs_out` only the first rows are read, and `out` may be
-    left out; without `needs_files` the rows come later, and `check_first_rows` checks them.
+    Raises ConfigError with every problem of a round and of the files to write, which hide no round;
+    a single problem raises its own error (DataError, MemoryPlanError). Without `needs_out` only the
+    first rows are read, and `out` may be left out; without `needs_files` the rows come later, and
+    `check_first_rows` checks them.
     """
     problems = Problems()
     _settle(config, problems)
@@ -90,14 +91,24 @@ def check_scoring(
     device = devices.kind
     problems.add([*reward_problems(config), *rewards.problems])
     problems.add(_own_problems(config, rewards.specs, needs_out=needs_out, needs_files=needs_files))
-    _first_round(config, rewards.specs, problems, device=device, needs_out=needs_out)
-    engines, budget, tables = _memory(config, rewards.specs, devices)
+    _first_round(config, rewards.specs, problems, device=device)
+    if problems:
+        _output(config, problems, needs_out=needs_out)
+        problems.raise_any()
+    engines: list[EnginePlan] = []
+    budget = Budget({})
+    tables: list[str] = []
+    with problems.collecting():
+        engines, budget, tables = _memory(config, rewards.specs, devices)
     whole_groups = needs_whole_groups(rewards.specs, config.reward)
     out = None
     surveyed = None
+    _output(config, problems, needs_out=needs_out)
     if config.out and needs_out:
-        out = output_file(config.out, _shard(config))
-        surveyed = _survey(config, out, rewards.specs, whole_groups=whole_groups)
+        with problems.collecting():
+            out = output_file(config.out, _shard(config))
+            surveyed = _survey(config, out, rewards.specs, whole_groups=whole_groups)
+    problems.raise_any()
     for table in tables:
         _log.info(table)
     return CheckedScoring(
@@ -173,10 +184,19 @@ def _first_round(
     problems: Problems,
     *,
     device: str,
-    needs_out: bool,
 ) -> None:
-    """Raise every problem of the configuration, the checkpoints' headers, the output and the first
-    rows."""
+    """Add every problem of the checkpoints' headers and the first rows."""
+    rows: list[ResponseRow] = []
+    if config.data.files is not None:
+        with problems.collecting():
+            counting = without_tokenizer(config, specs)
+            answered = answered_rows(config.data, count_tokens=counting)
+            rows = response_rows(list(islice(answered, _FIRST_ROWS)))
+    problems.add(reward_preflight(specs, rows, device=device))
+
+
+def _output(config: ScoreConfig, problems: Problems, *, needs_out: bool) -> None:
+    """Add problems of the files to write."""
     if config.out and needs_out:
         with problems.collecting():
             out = output_file(config.out, _shard(config))
@@ -188,14 +208,6 @@ def _first_round(
             for kind in (config.select, config.export):
                 if kind is not None and export_file(out, kind).name not in own_exports:
                     refuse_existing(export_file(out, kind), overwrite=config.overwrite)
-    rows: list[ResponseRow] = []
-    if config.data.files is not None:
-        with problems.collecting():
-            counting = without_tokenizer(config, specs)
-            answered = answered_rows(config.data, count_tokens=counting)
-            rows = response_rows(list(islice(answered, _FIRST_ROWS)))
-    problems.add(reward_preflight(specs, rows, device=device))
-    problems.raise_any()
 
 
 def _overwritten_inputs(config: ScoreConfig, out: Path) -> list[str]:

@@ -14,10 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
 
-from rmrl.cluster.devices import Devices
+from rmrl.cluster.devices import Devices, cores
 from rmrl.cluster.ledger import MEMORY, PHASES, Claim, MemoryPlan
 from rmrl.cluster.pools import pool_sizes
 from rmrl.config.schema import ScoreTrainerConfig, TrainerConfig
+from rmrl.errors import ConfigError
 from rmrl.inference.environment import exact_pinned_possible
 from rmrl.rewards.residency import (
     Budget,
@@ -85,7 +86,9 @@ def prepare_engines(
     for name, size in pool_sizes(trainer.resource_pools).items():
         per_node[name] = size.n_gpus_per_node
         counts[name] = size.devices
-    plans = with_replicas(plan_engines(specs), counts, per_node=per_node)
+    plans = plan_engines(specs)
+    _refuse_wide(plans, trainer)
+    plans = with_replicas(plans, counts, per_node=per_node)
     plans = sized(plans, device_bytes=devices.total_bytes())
     if devices.kind == "cuda":
         host_bytes = devices.host_free_bytes() - policy_host_bytes
@@ -93,6 +96,28 @@ def prepare_engines(
             host_bytes //= _ROUNDED
         plans = within_host_memory(plans, host_bytes)
     return placed(plans, counts, per_node=per_node)
+
+
+def _refuse_wide(plans: Sequence[EnginePlan], trainer: TrainerConfig | ScoreTrainerConfig) -> None:
+    """Raise ConfigError for engines on CPU with more parts than this machine has cores; with
+    several machines others may have more."""
+    problems: list[str] = []
+    for plan in plans:
+        width = plan.spec.tensor_parallel_size
+        if plan.spec.device == "cpu" and width > cores() and trainer.nnodes == 1:
+            problems.append(
+                wide_on_cpu(f"the engine of {plan.label}: tensor_parallel_size={width}")
+            )
+    if problems:
+        raise ConfigError(problems)
+
+
+def wide_on_cpu(setting: str) -> str:
+    """Return the sentence on an engine with more parts than this machine has cores."""
+    return (
+        f"{setting} starts a process for each part, which needs a core of its own, and this machine"
+        f" has {cores()} CPU cores; leave it out: one process uses all of them"
+    )
 
 
 def scoring_plan(

@@ -49,7 +49,6 @@ from rmrl.trainer.check_layout import layout_problems
 from rmrl.trainer.check_place import (
     fill_processes,
     finished_step,
-    process_advice,
     process_problems,
     published_weights_advice,
 )
@@ -97,9 +96,9 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
     """Find all that is wrong before a process is started: first without reading all rows, then with
     them.
 
-    Raises ConfigError with every problem of a round; where there is one problem alone, its own
-    error (OutputDirError, CheckpointError of resume_from_path, DataError, MemoryPlanError). Without
-    `needs_out` the output folder is not looked at.
+    Raises ConfigError with every problem of a round and of the folders, which hide no round; where
+    there is one problem alone, its own error (OutputDirError, CheckpointError of resume_from_path,
+    DataError, MemoryPlanError). Without `needs_out` the output folder is not looked at.
     """
     problems = Problems()
     devices = _settle(config, problems)
@@ -113,7 +112,10 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
             trust_remote_code=config.actor_rollout_ref.model.trust_remote_code,
             policy=policy_of(config, devices),
         )
-    _first_round(config, rewards, problems, devices=devices, needs_out=needs_out)
+    _first_round(config, rewards, problems, devices=devices)
+    if problems:
+        _folders(config, problems, needs_out=needs_out)
+        problems.raise_any()
     for line in [*_advice(config, device), *teacher_advice(config, rewards.specs)]:
         _log.warning(line)
     extras = Extras(
@@ -128,6 +130,7 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
         train, val = _prompts(config, rewards.specs)
     with problems.collecting():
         engines, plan = _check_memory(config, rewards.specs, devices, extras=extras)
+    _folders(config, problems, needs_out=needs_out)
     problems.raise_any()
     total_steps = config.trainer.total_training_steps
     if total_steps is None:
@@ -177,10 +180,9 @@ def _first_round(
     problems: Problems,
     *,
     devices: Devices,
-    needs_out: bool,
 ) -> None:
-    """Raise every problem that the configuration, the checkpoints' headers, the output folder and
-    the first rows show."""
+    """Add every problem that the configuration, the checkpoints' headers and the first rows
+    show."""
     device = devices.kind
     problems.add(
         [
@@ -193,6 +195,15 @@ def _first_round(
             *teacher_problems(config, rewards.specs),
         ]
     )
+    rows: list[ResponseRow] = []
+    for split in ("train", "val"):
+        with problems.collecting():
+            rows += _first_rows(config, split)
+    problems.add(reward_preflight(rewards.specs, rows, device=device))
+
+
+def _folders(config: Config, problems: Problems, *, needs_out: bool) -> None:
+    """Add problems of the output folder and of the checkpoint to start from."""
     if needs_out:
         with problems.collecting():
             output_dir.refuse_other_run(
@@ -201,12 +212,6 @@ def _first_round(
     if config.trainer.resume_mode == "resume_path" and config.trainer.resume_from_path:
         with problems.collecting():
             checkpoint.verify(Path(str(config.trainer.resume_from_path)))
-    rows: list[ResponseRow] = []
-    for split in ("train", "val"):
-        with problems.collecting():
-            rows += _first_rows(config, split)
-    problems.add(reward_preflight(rewards.specs, rows, device=device))
-    problems.raise_any()
 
 
 def out_dir(config: Config) -> Path:
@@ -332,7 +337,6 @@ def _problem_of(look_up: Callable[[], Any], key: str, named: str = "") -> list[s
 
 def _advice(config: Config, device: str) -> Iterator[str]:
     """Yield settings that are allowed and rarely intended."""
-    yield from process_advice(config, device=device)
     yield from packing_advice(config, device=device)
     val = config.actor_rollout_ref.rollout.val_kwargs
     algorithm = config.algorithm

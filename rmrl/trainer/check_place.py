@@ -8,11 +8,13 @@ from pathlib import Path
 
 from rmrl.cluster.devices import Devices, cores
 from rmrl.cluster.ledger import gib
+from rmrl.cluster.pools import device_count
 from rmrl.cluster.survey import joined_address
 from rmrl.config.schema import Config
 from rmrl.errors import CheckpointError, ConfigError
 from rmrl.inference.weights.shared_memory import needed_bytes
 from rmrl.models.checkpoint_inspect import weight_bytes
+from rmrl.scoring.memory import wide_on_cpu
 from rmrl.trainer import checkpoint
 from rmrl.trainer.plan import publishes_by_file
 
@@ -28,27 +30,41 @@ def fill_processes(config: Config, devices: Devices) -> None:
 
 
 def process_problems(config: Config, devices: Devices) -> Iterator[str]:
-    """Report more processes than GPUs on this machine. Larger machines may still join a cluster;
-    Ray waits for them and names what is missing."""
+    """Report more training processes than this machine has GPUs or, on CPU, cores, and rollout
+    engines that are wider than their place. Larger machines may still join a cluster; Ray waits for
+    them and names what is missing."""
     count = config.trainer.n_gpus_per_node
-    available = devices.gpus_per_node(1)
-    if devices.kind == "cuda" and not _joins_a_cluster(config) and count > available:
-        yield (
-            f"trainer.n_gpus_per_node={count}, and this machine has {available} GPUs: give at most"
-            f" {available}, or leave it out"
-        )
+    if not _joins_a_cluster(config):
+        if devices.kind == "cpu":
+            available = cores()
+            what = f"CPU cores: {count} training processes would take turns on them"
+        else:
+            available = devices.gpus_per_node(1)
+            what = "GPUs"
+        if count > available:
+            yield (
+                f"trainer.n_gpus_per_node={count}, and this machine has {available} {what}; give at"
+                f" most {available}, or leave it out"
+            )
+    yield from _width_problems(config, devices)
 
 
-def process_advice(config: Config, *, device: str) -> Iterator[str]:
-    """Advise against more processes than cores, which take turns."""
-    count = config.trainer.n_gpus_per_node
-    available = cores()
-    if device == "cpu" and not _joins_a_cluster(config) and count > available:
-        yield (
-            f"trainer.n_gpus_per_node={count} starts {count} training processes on {available} CPU"
-            " cores: they take turns, and each holds a share of the model and a whole runtime;"
-            f" trainer.n_gpus_per_node={available} is faster"
-        )
+def _width_problems(config: Config, devices: Devices) -> Iterator[str]:
+    """Report rollout engines that cannot be cut as wide on the devices of their place."""
+    rollout = config.actor_rollout_ref.rollout
+    width = rollout.tensor_parallel_size
+    key = f"actor_rollout_ref.rollout.tensor_parallel_size={width}"
+    if devices.kind == "cpu":
+        if width > cores() and not _joins_a_cluster(config):
+            yield wide_on_cpu(key)
+        return
+    try:
+        count = device_count(config.trainer, rollout.pool)
+    except (ConfigError, KeyError):
+        return  # a pool that another check reports
+    if count > 0 and count % width:
+        place = "trainer" if rollout.pool is None else f"pool '{rollout.pool}'"
+        yield f"{key} does not divide the {count} devices of {place}: give a divisor of {count}"
 
 
 def finished_step(config: Config, folder: Path, *, total_steps: int) -> int | None:

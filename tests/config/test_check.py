@@ -96,11 +96,6 @@ def test_a_sound_configuration_has_no_problems():
             "everything would be rejected",
         ),
         (
-            {"trainer.device": "cuda", "actor_rollout_ref.rollout.tensor_parallel_size": 3},
-            "tensor_parallel_size=3 does not divide the 8 devices",
-            "trainer",
-        ),
-        (
             {"algorithm.kl_ctrl.type": "adaptive", "algorithm.kl_ctrl.kl_coef": 0.0},
             "algorithm.kl_ctrl.kl_coef=0.0: type=adaptive needs a value above 0",
             "kl_coef=0.001",

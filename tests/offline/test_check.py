@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,6 +65,19 @@ def test_what_rewards_and_first_rows_show_is_found_in_the_same_round(
     assert "reward 'near': row rows.jsonl:0 has no reference: ground_truth" in problems
     assert "reward 'raises' gave no verdict on 3 of 3 trial responses (user_error)" in problems
     assert len(caught.value.problems) == 6
+
+
+def test_an_out_that_is_there_hides_no_row_that_cannot_be_read(bench: Bench) -> None:
+    out = bench.folder / "there.jsonl"
+    out.write_text("precious")
+    rows = bench.rows(*["fine"] * 70)
+    with Path(rows).open("a") as file:
+        file.write("no JSON\n")
+    with pytest.raises(ConfigError) as caught:
+        bench.checked(f"data.files={rows}", f"out={out}")
+    first, second = caught.value.problems
+    assert f"out={out} exists already" in first
+    assert "rows.jsonl line 71: saw 'no JSON' (str), which is not JSON" in second
 
 
 def test_a_column_that_is_not_there_is_found_with_the_other_problems(bench: Bench) -> None:

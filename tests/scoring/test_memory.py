@@ -17,6 +17,7 @@ from rmrl.inference.scoring_base import EngineSpec
 from rmrl.rewards.residency import Budget, EnginePlan, Room, placed, plan_engines, sized
 from rmrl.rewards.residency.sizes import ENGINE_PROCESS_BYTES
 from rmrl.rewards.specs.spec import RewardSpec
+from rmrl.scoring import memory
 from rmrl.scoring.memory import budget_of, budgets, engine_claims, prepare_engines, scoring_plan
 
 # embeddings 1024 x 128, tied; two layers of q, o 128 x 128, k, v 64 x 128, three 128 x 256, two
@@ -78,6 +79,20 @@ def test_a_resident_engine_and_one_in_a_pool_hold_their_memory_always(tiny_llama
     )
     assert pooled.awake_bytes == 2 * resident.awake_bytes
     assert pooled.what == f"{tiny_llama.name} vllm/generate bfloat16 x2, auto, unload"
+
+
+def test_an_engine_in_more_parts_than_cores_is_refused(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "cores", lambda: 2)
+    with pytest.raises(ConfigError) as caught:
+        engines(reward("judge", tiny_llama, tensor_parallel_size=8))
+    assert caught.value.problems == [
+        "the engine of judge: tensor_parallel_size=8 starts a process for each part, which needs a"
+        " core of its own, and this machine has 2 CPU cores; leave it out: one process uses all of"
+        " them"
+    ]
+    assert len(engines(reward("judge", tiny_llama, tensor_parallel_size=2))) == 1
 
 
 def test_the_largest_engine_must_fit_with_the_others_away(tiny_llama: Path) -> None:

@@ -16,7 +16,6 @@ from rmrl.trainer import check_place
 from rmrl.trainer.check_place import (
     fill_processes,
     finished_step,
-    process_advice,
     process_problems,
     published_weights_advice,
 )
@@ -57,19 +56,62 @@ def test_more_processes_than_gpus_are_refused_unless_a_cluster_is_joined() -> No
     config.trainer.n_gpus_per_node = 8
     (problem,) = process_problems(config, devices("cuda", 4))
     assert "trainer.n_gpus_per_node=8, and this machine has 4 GPUs" in problem
-    assert list(process_problems(config, cpu_devices())) == []
     config.ray_kwargs.ray_init["address"] = "10.0.0.1:6379"
     assert list(process_problems(config, devices("cuda", 4))) == []
 
 
-def test_more_processes_than_cores_are_advised_against(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_processes_than_cores_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_place, "cores", lambda: 2)
     config = Config()
     config.trainer.n_gpus_per_node = 8
-    (advice,) = process_advice(config, device="cpu")
-    assert "starts 8 training processes on 2 CPU cores" in advice
+    (problem,) = process_problems(config, cpu_devices())
+    assert problem == (
+        "trainer.n_gpus_per_node=8, and this machine has 2 CPU cores: 8 training processes would"
+        " take turns on them; give at most 2, or leave it out"
+    )
+    config.ray_kwargs.ray_init["address"] = "10.0.0.1:6379"
+    assert list(process_problems(config, cpu_devices())) == []
+    config = Config()
     config.trainer.n_gpus_per_node = 2
-    assert list(process_advice(config, device="cpu")) == []
+    assert list(process_problems(config, cpu_devices())) == []
+
+
+def test_a_rollout_engine_in_more_parts_than_cores_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(check_place, "cores", lambda: 2)
+    config = Config()
+    config.trainer.n_gpus_per_node = 1
+    config.actor_rollout_ref.rollout.tensor_parallel_size = 8
+    (problem,) = process_problems(config, cpu_devices())
+    assert problem.startswith("actor_rollout_ref.rollout.tensor_parallel_size=8 starts a process")
+    assert problem.endswith("; leave it out: one process uses all of them")
+    config.actor_rollout_ref.rollout.tensor_parallel_size = 2
+    assert list(process_problems(config, cpu_devices())) == []
+
+
+@pytest.mark.parametrize(
+    ("pool", "width", "words"),
+    [
+        (None, 2, ""),
+        (None, 3, "tensor_parallel_size=3 does not divide the 4 devices of trainer"),
+        (None, 8, "tensor_parallel_size=8 does not divide the 4 devices of trainer"),
+        ("sampling", 3, ""),
+        ("sampling", 2, "=2 does not divide the 3 devices of pool 'sampling': give a divisor of 3"),
+        ("nowhere", 2, ""),
+    ],
+)
+def test_a_rollout_engine_divides_the_devices_of_its_place(
+    pool: str | None, width: int, words: str
+) -> None:
+    config = Config()
+    config.trainer.n_gpus_per_node = 4
+    config.trainer.resource_pools = {"sampling": {"n_gpus_per_node": 3}}
+    config.actor_rollout_ref.rollout.pool = pool
+    config.actor_rollout_ref.rollout.tensor_parallel_size = width
+    problems = list(process_problems(config, devices("cuda", 8)))
+    assert len(problems) == bool(words)
+    assert words in "".join(problems)
 
 
 def saved(folder: Path, step: int) -> None:

@@ -42,8 +42,24 @@ def _model_dtype(trained: TrainedConfig) -> str:
     return trained.fsdp_config.model_dtype
 
 
+def mesh_problem(section: str, fsdp_size: int, processes: int) -> str:
+    """Return the sentence on shard groups that do not divide the processes; "" where they do."""
+    if fsdp_size == -1 or (fsdp_size > 0 and processes % fsdp_size == 0):
+        return ""
+    number = "1 training process" if processes == 1 else f"{processes} training processes"
+    return (
+        f"{section}.fsdp_config.fsdp_size={fsdp_size} does not divide the {number}"
+        f" (trainer.n_gpus_per_node x nnodes): leave it out (-1: all of them), or give a divisor of"
+        f" {processes}"
+    )
+
+
 def _settings_problems(sharding: Sharding) -> Iterator[str]:
-    """Compilation that cannot work here."""
+    """Shard groups that do not divide the processes, and compilation that cannot work here."""
+    fsdp_size = sharding.trained.fsdp_config.fsdp_size
+    problem = mesh_problem(sharding.section, fsdp_size, sharding.world_size)
+    if problem:
+        yield problem
     if not sharding.trained.fsdp_config.compile_layers:
         return
     from rmrl.models.compiled import compiler_problem  # imports torch

@@ -19,6 +19,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 
 from rmrl.backends.fsdp import fsdp1, fsdp2
+from rmrl.backends.fsdp.backend import mesh_problem
 from rmrl.backends.fsdp.initial import InitialWeights
 from rmrl.backends.fsdp.layout import Layout
 from rmrl.errors import ConfigError
@@ -30,11 +31,9 @@ def device_mesh(device: str, fsdp_size: int) -> DeviceMesh:
     world = dist.get_world_size()
     if fsdp_size in (-1, world):
         return init_device_mesh(device, (world,), mesh_dim_names=("shard",))
-    if fsdp_size < 1 or world % fsdp_size:
-        raise ConfigError(
-            f"actor_rollout_ref.actor.fsdp_config.fsdp_size={fsdp_size} does not divide the {world}"
-            f" training processes: set fsdp_size=-1 (all of them) or to a divisor of {world}"
-        )
+    problem = mesh_problem("actor_rollout_ref.actor", fsdp_size, world)
+    if problem:
+        raise ConfigError(problem)
     return init_device_mesh(
         device, (world // fsdp_size, fsdp_size), mesh_dim_names=("replicate", "shard")
     )

@@ -27,7 +27,7 @@ class TrainerConfig:
     """Machines."""
     n_gpus_per_node: int = changeable(-1)
     """Training processes per machine, one per GPU on CUDA. -1: all GPUs of this machine, on CPU one
-    process."""
+    process, which uses all cores; at most one per core."""
     device: str = choice("auto", among=("auto", "cuda", "cpu"), may_change=True)
     """auto, cuda or cpu."""
     seed: int = 1

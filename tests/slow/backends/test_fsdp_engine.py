@@ -432,7 +432,7 @@ def test_the_folder_has_the_dtype_of_compute_and_the_weights_that_of_training(
 
 def test_errors_before_anything_is_built(policy: Path):
     settings = make_settings(policy, fsdp=FSDPConfig(fsdp_size=3))
-    with pytest.raises(ConfigError, match="fsdp_size=3 does not divide the 1 training processes"):
+    with pytest.raises(ConfigError, match="fsdp_size=3 does not divide the 1 training process "):
         engine(settings)
     with pytest.raises(ConfigError, match="model_dtype=float17: not a dtype"):
         engine(make_settings(policy, fsdp=FSDPConfig(model_dtype="float17")))
