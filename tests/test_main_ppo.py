@@ -80,6 +80,7 @@ MISTAKES = {
 }  # fmt: skip
 
 GROUPS = {"algorithm.adv_estimator": "grpo"}
+ACTOR = "actor_rollout_ref.actor"
 TRAINING = {
     "critic path": Mistake({"critic.model.path": "{tmp}/nothing/here"}, 2, ("critic.model.path", "nothing/here' is not a folder")),
     "critic vocabulary": Mistake({"critic.model.path": "{tmp}/other"}, 2, ("critic.model.path has a vocabulary of 999 tokens", "1024")),
@@ -112,18 +113,22 @@ TRAINING = {
         {**GROUPS, "data.train_files": "{tmp}/one_long.parquet"}, 6, ("row 7", "data.filter_overlong_prompts=True", "data.truncation=left")
     ),
     "shard groups": Mistake(
-        {**GROUPS, "actor_rollout_ref.actor.fsdp_config.fsdp_size": 32},
-        2, ("actor.fsdp_config.fsdp_size=32 does not divide the 1 training process", "leave it out (-1: all of them)"),
+        {**GROUPS, f"{ACTOR}.fsdp_config.fsdp_size": 32},
+        2, (f"{ACTOR}.fsdp_config.fsdp_size=32 does not divide", "the 1 training process"),
     ),
     "shard groups of a critic": Mistake(
-        {"critic.fsdp_config.fsdp_size": 3}, 2, ("critic.fsdp_config.fsdp_size=3 does not divide the 1 training process",)
+        {"critic.fsdp_config.fsdp_size": 3}, 2, ("critic.fsdp_config.fsdp_size=3 does not divide",)
     ),
-    "processes": Mistake({**GROUPS, "trainer.n_gpus_per_node": 4096}, 2, ("trainer.n_gpus_per_node=4096", "CPU cores", "or leave it out")),
+    "processes": Mistake(
+        {**GROUPS, "trainer.n_gpus_per_node": 4096},
+        2, ("trainer.n_gpus_per_node=4096", "CPU cores", "or leave it out"),
+    ),
     "parts of the rollout engine": Mistake(
-        {**GROUPS, "actor_rollout_ref.rollout.tensor_parallel_size": 4096}, 2, ("tensor_parallel_size=4096 starts a process", "leave it out")
+        {**GROUPS, "actor_rollout_ref.rollout.tensor_parallel_size": 4096},
+        2, ("tensor_parallel_size=4096 starts a process", "leave it out"),
     ),
     "folder and data": Mistake(
-        {**GROUPS, "trainer.default_local_dir": "{tmp}/thesis", "data.train_files": "{tmp}/one.parquet"},
+        {"trainer.default_local_dir": "{tmp}/thesis", "data.train_files": "{tmp}/one.parquet"},
         2, ("2 problems", "chapter.tex", "data.train_batch_size=4", "only 1 prompt"),
     ),
     "not JSON": Mistake({**GROUPS, "data.train_files": "{tmp}/broken.jsonl"}, 6, ("broken.jsonl line 1", "is not JSON")),

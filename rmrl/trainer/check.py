@@ -96,9 +96,9 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
     """Find all that is wrong before a process is started: first without reading all rows, then with
     them.
 
-    Raises ConfigError with every problem of a round and of the folders, which hide no round; where
-    there is one problem alone, its own error (OutputDirError, CheckpointError of resume_from_path,
-    DataError, MemoryPlanError). Without `needs_out` the output folder is not looked at.
+    Raises ConfigError with every problem of a round and of the folders; one alone its own error
+    (OutputDirError, CheckpointError, DataError, MemoryPlanError). Without `needs_out` the output
+    folder is not looked at.
     """
     problems = Problems()
     devices = _settle(config, problems)
@@ -112,18 +112,14 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
             trust_remote_code=config.actor_rollout_ref.model.trust_remote_code,
             policy=policy_of(config, devices),
         )
-    _first_round(config, rewards, problems, devices=devices)
-    if problems:
-        _folders(config, problems, needs_out=needs_out)
-        problems.raise_any()
+    _first_round(config, rewards, problems, devices=devices, needs_out=needs_out)
     for line in [*_advice(config, device), *teacher_advice(config, rewards.specs)]:
         _log.warning(line)
     extras = Extras(
         reference=needs_reference(config),
         critic=critic_settings(config) if needs_critic(config) else None,
     )
-    train: PromptTable | None = None
-    val: PromptTable | None = None
+    train = val = None
     engines: list[EnginePlan] = []
     plan = MemoryPlan((), {})
     with problems.collecting():
@@ -180,9 +176,10 @@ def _first_round(
     problems: Problems,
     *,
     devices: Devices,
+    needs_out: bool,
 ) -> None:
-    """Add every problem that the configuration, the checkpoints' headers and the first rows
-    show."""
+    """Raise every problem that the configuration, the checkpoints' headers and the first rows show,
+    and with them those of the folders, which alone raise nothing."""
     device = devices.kind
     problems.add(
         [
@@ -200,6 +197,9 @@ def _first_round(
         with problems.collecting():
             rows += _first_rows(config, split)
     problems.add(reward_preflight(rewards.specs, rows, device=device))
+    if problems:
+        _folders(config, problems, needs_out=needs_out)
+        problems.raise_any()
 
 
 def _folders(config: Config, problems: Problems, *, needs_out: bool) -> None:
