@@ -61,7 +61,7 @@ CASES = {
     "no response": Case(
         {"data.response_key": "answer"},
         6,
-        ("only the columns prompt, response", "data.response_key="),
+        ("only the columns prompt, response", "data.columns.response="),
     ),
     "null response": Case(
         {"data.files": "{tmp}/null.jsonl"}, 6, ("row 1 (line 2), column 'response': saw None",)

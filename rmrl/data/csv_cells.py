@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from rmrl.data.column_names import DEFAULT_NAMES, ColumnNames
 from rmrl.data.json_text import json_text
 from rmrl.data.problems import shown
 from rmrl.errors import DataError
@@ -65,18 +66,17 @@ def read_records(path: Path) -> Iterator[tuple[int, dict[str, str] | DataError]]
                 yield line, dict(zip(names, cells, strict=True))
 
 
-def values_of(
-    cells: Mapping[str, str], *, prompt_key: str = "prompt", response_key: str = "response"
-) -> dict[str, Any]:
+def values_of(cells: Mapping[str, str], names: ColumnNames = DEFAULT_NAMES) -> dict[str, Any]:
     """Convert the cells of a record to the values of the same row in a parquet file."""
     values: dict[str, Any] = {}
-    for name, text in cells.items():
-        if name == response_key and name != "responses":
-            values[name] = text
+    for column, text in cells.items():
+        name = names.name_of(column)
+        if name == "response" and column != "responses":
+            values[column] = text
         elif not text:
-            values[name] = None
+            values[column] = None
         else:
-            values[name] = _value(name, text, prompt_key)
+            values[column] = _value(name, text)
     return values
 
 
@@ -163,11 +163,11 @@ def _check_header(names: Sequence[str], path: Path) -> None:
         raise DataError(f"{path}: saw the column {twice[0]} more than once; {need}; rename one")
 
 
-def _value(name: str, text: str, prompt_key: str) -> Any:
+def _value(name: str, text: str) -> Any:
     """Value of a cell that is not empty."""
     if name in ("response_tokens", "finish_reason", "opens_thinking"):
         return _parsed(text)
-    if name in (prompt_key, "messages", "rm_prompt") or name.startswith("rm_prompt_"):
+    if name in ("prompt", "messages", "rm_prompt") or name.startswith("rm_prompt_"):
         parsed = _parsed(text)
         return parsed if is_message_list(parsed) else text
     kind = {"reward_model": dict, "extra_info": dict, "responses": list}.get(name)

@@ -11,6 +11,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from rmrl.config.schema.data import DataConfig
+from rmrl.data.column_names import PROMPT_NAMES, column_names
 from rmrl.data.rows import file_labels, file_list, read_rows
 from rmrl.data.schema import PromptRow, check_rows
 from rmrl.data.tokenize import LengthReport, check_length_settings, encode_rows, fit_lengths
@@ -98,6 +99,7 @@ def load_prompts(config: DataConfig, tokenizer: Any, *, split: Split) -> PromptT
     check_length_settings(config)
     key = f"data.{split}_files"
     rows = list(iterate_rows(config, split=split))
+    _refuse_equal_ids(rows)
     tokens = encode_rows(rows, tokenizer, template_kwargs=config.apply_chat_template_kwargs)
     report = fit_lengths(rows, tokens, config)
     if not report.kept:
@@ -112,6 +114,17 @@ def load_prompts(config: DataConfig, tokenizer: Any, *, split: Split) -> PromptT
     return table
 
 
+def _refuse_equal_ids(rows: Sequence[PromptRow]) -> None:
+    place_of: dict[str, str] = {}
+    for row in rows:
+        earlier = place_of.setdefault(row.id, row.where)
+        if earlier != row.where:
+            raise DataError(
+                f"{row.where}: saw the id {row.id!r}, which {earlier} has too; need one of its own"
+                " per prompt; name another column, data.columns.id=..., or leave it out"
+            )
+
+
 def iterate_rows(config: DataConfig, *, split: Split) -> Iterator[PromptRow]:
     """Stream the checked rows of one split, before tokenization."""
     files = config.train_files
@@ -124,16 +137,17 @@ def iterate_rows(config: DataConfig, *, split: Split) -> Iterator[PromptRow]:
             f"data.{split}_max_samples=0 keeps no row; need a positive number, or -1 for all rows"
         )
     paths = file_list(files, f"data.{split}_files")
+    names = column_names(config)
+
+    def every_row() -> Iterator[PromptRow]:
+        for path, label in zip(paths, file_labels(paths), strict=True):
+            yield from check_rows(read_rows(path, label=label), names)
 
     def checked_rows() -> Iterator[PromptRow]:
-        for path, label in zip(paths, file_labels(paths), strict=True):
-            yield from check_rows(
-                read_rows(path, label=label),
-                prompt_key=config.prompt_key,
-                reward_fn_key=config.reward_fn_key,
-            )
+        yield from islice(every_row(), limit if limit > 0 else None)
+        names.refuse_unseen(PROMPT_NAMES)
 
-    return islice(checked_rows(), limit if limit > 0 else None)
+    return checked_rows()
 
 
 def _summary(key: str, table: PromptTable, report: LengthReport, limit: int) -> str:

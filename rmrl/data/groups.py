@@ -1,9 +1,9 @@
 """Groups of responses that are compared with each other, and an order of the rows in which each
 group is scored as a whole.
 
-The key of a group are the columns of `data.group_key`; by default `prompt_id` and `step` where a
-row has them (a run's samples.jsonl: one prompt sampled at two steps makes two groups), else the
-prompt. The rows of a group may be anywhere in the files.
+The key of a group are the columns of `data.group_key`, or paths below them; by default `prompt_id`
+and `step` where a row has them (a run's samples.jsonl: one prompt sampled at two steps makes two
+groups), else the prompt. The rows of a group may be anywhere in the files.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from rmrl.data.column_names import ABSENT, at_path, value_at
 from rmrl.data.problems import FieldError
 from rmrl.data.schema import is_null, plain
 from rmrl.errors import ConfigError
@@ -48,7 +49,7 @@ def group_of(fields: Mapping[str, Any], messages: Messages, columns: Sequence[st
     """Return 16 bytes, equal for the rows of one group. Raises FieldError where a row lacks one of
     `columns`."""
     for name in columns:
-        if name not in fields:
+        if at_path(fields, name) is ABSENT:
             names = ", ".join(fields) or "(none)"
             raise FieldError(
                 name,
@@ -58,7 +59,7 @@ def group_of(fields: Mapping[str, Any], messages: Messages, columns: Sequence[st
             )
     key: dict[str, Any] = {}
     for name in columns or _OF_SAMPLES:
-        value = plain(fields.get(name))
+        value = plain(value_at(fields, name))
         if isinstance(value, float) and value.is_integer():
             value = int(value)  # pandas converts integers to floats where a column has gaps
         if columns or not is_null(value):

@@ -2,8 +2,7 @@
 in batches.
 
     column                 type                              absent or null means
-    response, responses    string, or list of strings        an error (`data.response_key` names
-                                                             another column)
+    response, responses    string, or list of strings        an error
     response_tokens        number, or one per response       counted with the policy's tokenizer if
                                                              one is set; else 0, or an error where a
                                                              reward depends on it
@@ -14,8 +13,8 @@ in batches.
     ground_truth           same as inside `reward_model`     none; read only without `reward_model`,
                                                              as in a run's samples.jsonl
 
-The other columns are those of `rmrl.data.schema`. `rmrl.data.groups` defines the groups of
-responses.
+`data.columns` names other columns for all but ground_truth. The other columns are those of
+`rmrl.data.schema`. `rmrl.data.groups` defines the groups of responses.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from rmrl.config.schema import ScoreDataConfig
+from rmrl.data.column_names import ABSENT, PROMPT_NAMES, RESPONSE_NAMES, ColumnNames, column_names
 from rmrl.data.csv_cells import values_of
 from rmrl.data.groups import group_columns, group_of
 from rmrl.data.problems import BadRow, FieldError, file_error, shown
@@ -38,7 +38,7 @@ from rmrl.data.schema import PromptRow, check_row, check_rows, ground_truth, is_
 from rmrl.types import Prompt
 
 _SEVERAL = "responses"
-_COLUMNS = ("response_tokens", "finish_reason", "ground_truth", "opens_thinking")
+_NAMES = (*PROMPT_NAMES, *RESPONSE_NAMES)
 _MOST_TOKENS = 2**31 - 1
 
 CountTokens = Callable[[str], int]
@@ -99,31 +99,31 @@ def numbered_rows(
     """Yield (position of the file, row) for all rows, at most `data.max_rows`; readable ones are
     numbered from 0. Raises DataError for a bad row, unless data.on_bad_row=quarantine."""
     settings = reader.settings
-    sorts_out = settings.on_bad_row == "quarantine"
-    read = 0
-    readable = 0
-    for position, (path, label) in enumerate(zip(paths, file_labels(paths), strict=True)):
-        # What is behind the last row is not even opened: it may be malformed.
-        if read == settings.max_rows:
-            return
-        if sorts_out:
-            rows = reader.sorted_out(path, label, first=readable)
-        else:
-            rows = reader.rows(path, label, numbers=itertools.count(readable))
-        for row in rows:
-            read += 1
-            if isinstance(row, AnsweredRow):
-                readable += 1
-            yield position, row
-            if read == settings.max_rows:
-                return
+
+    def every_row() -> Iterator[tuple[int, AnsweredRow | BadRow]]:
+        readable = 0
+        for position, (path, label) in enumerate(zip(paths, file_labels(paths), strict=True)):
+            if settings.on_bad_row == "quarantine":
+                rows = reader.sorted_out(path, label, first=readable)
+            else:
+                rows = reader.rows(path, label, numbers=itertools.count(readable))
+            for row in rows:
+                readable += isinstance(row, AnsweredRow)
+                yield position, row
+
+    # What is behind the last row is not even opened: it may be malformed.
+    most = settings.max_rows if settings.max_rows >= 0 else None
+    yield from itertools.islice(every_row(), most)
+    reader.names.refuse_unseen(_NAMES)
 
 
 def answered(
     rows: Iterable[Row], settings: ScoreDataConfig, *, count_tokens: CountTokens | None = None
 ) -> Iterator[AnsweredRow]:
     """Rows that are in memory, checked as those of a file. Errors as in `answered_rows`."""
-    return ResponseReader(settings, count_tokens).answered(rows, numbers=itertools.count())
+    reader = ResponseReader(settings, count_tokens)
+    yield from reader.answered(rows, numbers=itertools.count())
+    reader.names.refuse_unseen(_NAMES)
 
 
 def groups_together(rows: Sequence[AnsweredRow]) -> list[AnsweredRow]:
@@ -167,6 +167,7 @@ class ResponseReader:
     ) -> None:
         """Without `with_groups` the group of a row is b"", unless data.group_key names columns."""
         self.settings = settings
+        self.names = column_names(settings)
         self._count_tokens = count_tokens
         self._group_columns = group_columns(settings.group_key)
         self._with_groups = with_groups or bool(self._group_columns)
@@ -193,11 +194,7 @@ class ResponseReader:
                 yield row
 
         # `check_rows` streams, so its prompt belongs to the last raw row.
-        checked_rows = check_rows(
-            raw_rows(),
-            prompt_key=self.settings.prompt_key,
-            reward_fn_key=self.settings.reward_fn_key,
-        )
+        checked_rows = check_rows(raw_rows(), self.names)
         for checked, number in zip(checked_rows, numbers, strict=False):
             row = last[0]
             try:
@@ -207,11 +204,7 @@ class ResponseReader:
 
     def one(self, row: Row, number: int) -> AnsweredRow:
         """Check one raw row. Raises FieldError with its first problem."""
-        checked, errors = check_row(
-            row,
-            prompt_key=self.settings.prompt_key,
-            reward_fn_key=self.settings.reward_fn_key,
-        )
+        checked, errors = check_row(row, self.names)
         if checked is None:
             raise errors[0]
         return self._answered(row, checked, number)
@@ -232,11 +225,7 @@ class ResponseReader:
                 yield _bad(row, row.problem)
                 continue
             try:
-                checked, errors = check_row(
-                    row,
-                    prompt_key=self.settings.prompt_key,
-                    reward_fn_key=self.settings.reward_fn_key,
-                )
+                checked, errors = check_row(row, self.names)
                 if checked is None:
                     yield _bad(row, "; ".join(map(str, errors)))
                 else:
@@ -249,23 +238,27 @@ class ResponseReader:
 
     def _answered(self, row: Row, checked: PromptRow, number: int) -> AnsweredRow:
         """Raises FieldError."""
-        key = self.settings.response_key
-        values = row.fields
+        fields: Mapping[str, Any] = row.fields
         if row.text_cells:
-            values = values_of(values, response_key=key)
-        fields: dict[str, Any] = {}
-        for name in (key, _SEVERAL, *_COLUMNS):
-            value = values.get(name)
-            fields[name] = value if row.is_plain else plain(value)
-        texts, several = _texts(row.fields, fields, key)
+            fields = values_of(fields, self.names)
+        if not row.is_plain:
+            fields = plain(fields)
+        values: dict[str, Any] = {}
+        for name in RESPONSE_NAMES:
+            value = self.names.value(fields, name)
+            values[name] = None if value is ABSENT else value
+        texts, several = _texts(fields, self.names)
+        truth = checked.ground_truth
+        if truth is None and "reference" not in self.names.paths:
+            truth = ground_truth(fields.get("ground_truth"), "ground_truth")
         group = b""
         if self._with_groups:
             group = group_of(row.fields, checked.messages, self._group_columns)
         return AnsweredRow(
-            prompt=_prompt(checked, fields["ground_truth"], fields["opens_thinking"]),
+            prompt=_prompt(checked, truth, values["opens_thinking"]),
             texts=texts,
-            finish_reasons=_finish_reasons(fields["finish_reason"], texts),
-            tokens=_token_counts(fields["response_tokens"], texts, self._count_tokens),
+            finish_reasons=_finish_reasons(values["finish_reason"], texts),
+            tokens=_token_counts(values["response_tokens"], texts, self._count_tokens),
             several=several,
             number=number,
             group=group,
@@ -291,7 +284,7 @@ def _bad(row: Row, reason: str) -> BadRow:
     )
 
 
-def _prompt(checked: PromptRow, truth_column: Any, opened: Any) -> Prompt:
+def _prompt(checked: PromptRow, truth: str | None, opened: Any) -> Prompt:
     if not (is_null(opened) or isinstance(opened, bool)):
         raise FieldError(
             "opens_thinking",
@@ -299,9 +292,6 @@ def _prompt(checked: PromptRow, truth_column: Any, opened: Any) -> Prompt:
             need="true or false",
             todo="correct or drop the column",
         )
-    truth = checked.ground_truth
-    if truth is None:
-        truth = ground_truth({"ground_truth": truth_column}, "ground_truth")
     return Prompt(
         id=checked.id,
         messages=checked.messages,
@@ -316,19 +306,19 @@ def _prompt(checked: PromptRow, truth_column: Any, opened: Any) -> Prompt:
     )
 
 
-def _texts(
-    columns: Mapping[str, Any], fields: Mapping[str, Any], key: str
-) -> tuple[tuple[str, ...], bool]:
-    column = _SEVERAL if is_null(fields[key]) and _SEVERAL in columns else key
-    if column not in columns:
-        names = ", ".join(columns) or "(none)"
+def _texts(fields: Mapping[str, Any], names: ColumnNames) -> tuple[tuple[str, ...], bool]:
+    column = names.at("response")
+    value = names.value(fields, "response")
+    if (value is ABSENT or is_null(value)) and _SEVERAL in fields:
+        column = _SEVERAL
+        value = fields[column]
+    if value is ABSENT:
         raise FieldError(
             column,
-            saw=f"only the columns {names}",
+            saw=f"only the columns {', '.join(fields) or '(none)'}",
             need=f"a column '{column}' (or '{_SEVERAL}')",
-            todo="name the column that holds it: data.response_key=...",
+            todo="name the column that holds it: data.columns.response=...",
         )
-    value = fields[column]
     texts = value if isinstance(value, list) else [value]
     if not texts or not all(isinstance(text, str) for text in texts):
         raise FieldError(

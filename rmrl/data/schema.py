@@ -2,14 +2,17 @@
 and column.
 
     column             type                                        absent or null means
-    prompt             list of {role, content}, or a string        an error (`data.prompt_key` names
-                                                                   another column)
+    prompt             list of {role, content}, or a string        an error
     data_source        string                                      ""
     rm_prompt          string or list of messages, may be empty    the reward model reads the prompt
     rm_prompt_<name>   the same, for one reward model              rm_prompt
     reward_model       {style, ground_truth} or a plain string     no reference answer
     ability            string                                      ""
     extra_info         mapping, passed on unchanged                {}
+
+`data.columns` names other columns for them (`rmrl.data.column_names`): prompt, id (the row's name
+in messages and samples), reference (instead of reward_model), data_source, ability, extra_info,
+rm_prompt, rm_prompt_<name>.
 
 Also accepted: TRL's prompts that end in an assistant turn (the policy continues it), OpenAI's
 content parts ({"type": "text"}), and OpenAI's `messages` column where there is no `prompt` column
@@ -27,7 +30,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from rmrl.config.schema.data import DataConfig
+from rmrl.data.column_names import ABSENT, ColumnNames
 from rmrl.data.csv_cells import is_message_list, values_of
 from rmrl.data.problems import MOST_PROBLEMS, FieldError, file_error, shown
 from rmrl.data.rows import Row
@@ -56,7 +59,7 @@ class PromptRow:
     extra_info: Mapping[str, Any]
 
 
-def check_rows(rows: Iterable[Row], *, prompt_key: str, reward_fn_key: str) -> Iterator[PromptRow]:
+def check_rows(rows: Iterable[Row], names: ColumnNames) -> Iterator[PromptRow]:
     """Check the rows of one file, in a stream.
 
     After the first problem nothing more is yielded; up to 5 problems of the file are collected and
@@ -67,7 +70,7 @@ def check_rows(rows: Iterable[Row], *, prompt_key: str, reward_fn_key: str) -> I
     file = ""
     for row in rows:
         file = row.file
-        checked, errors = check_row(row, prompt_key=prompt_key, reward_fn_key=reward_fn_key)
+        checked, errors = check_row(row, names)
         absent: set[str] = set()
         for error in errors:
             if isinstance(error, MissingColumnError):
@@ -84,11 +87,9 @@ def check_rows(rows: Iterable[Row], *, prompt_key: str, reward_fn_key: str) -> I
         raise file_error(file, problems[:MOST_PROBLEMS])
 
 
-def check_row(
-    row: Row, *, prompt_key: str, reward_fn_key: str
-) -> tuple[PromptRow | None, list[FieldError]]:
+def check_row(row: Row, names: ColumnNames) -> tuple[PromptRow | None, list[FieldError]]:
     """Return the checked row and no error, or None and what is wrong with its columns."""
-    fields = _Fields(row, prompt_key, reward_fn_key)
+    fields = _Fields(row, names)
     return fields.read(), fields.errors
 
 
@@ -99,36 +100,44 @@ class MissingColumnError(FieldError):
 class _Fields:
     """Reader of the columns of one row, which collects malformed ones in `errors`."""
 
-    def __init__(self, row: Row, prompt_key: str, reward_fn_key: str) -> None:
+    def __init__(self, row: Row, names: ColumnNames) -> None:
         self.row = row
-        self.prompt_key = prompt_key
-        self.reward_fn_key = reward_fn_key
+        self.names = names
         self.errors: list[FieldError] = []
 
     def read(self) -> PromptRow | None:
         """Return the checked row; None where `errors` is not empty."""
         fields = self.row.fields
         if self.row.text_cells:
-            fields = values_of(fields, prompt_key=self.prompt_key)
+            fields = values_of(fields, self.names)
         if not self.row.is_plain:
             fields = plain(fields)
-        messages, plain_text = self._try(prompt_messages, fields, self.prompt_key) or ((), False)
+        names = self.names
+        names.see(fields)
+        messages, plain_text = self._try(prompt_messages, fields, names) or ((), False)
         rm_prompts: dict[str, str | Messages] = {}
-        for column, value in fields.items():
-            if column == RM_PROMPT or column.startswith(f"{RM_PROMPT}_"):
-                prompt = self._try(_rm_prompt, value, column)
+        for name in dict.fromkeys((*fields, *names.paths)):
+            if name == RM_PROMPT or name.startswith(f"{RM_PROMPT}_"):
+                prompt = self._try(_rm_prompt, _value(fields, names, name), names.at(name))
                 if prompt is not None:
-                    rm_prompts[column[len(RM_PROMPT) + 1 :]] = prompt
+                    rm_prompts[name[len(RM_PROMPT) + 1 :]] = prompt
+        ability = _value(fields, names, "ability")
+        row_id = f"{self.row.label}:{self.row.number}"
+        own_id = _value(fields, names, "id")
+        if "id" in names.paths and not is_null(own_id):
+            row_id = str(own_id)
+        reference = "reference" if "reference" in names.paths else "reward_model"
+        truth = _value(fields, names, reference)
         checked = PromptRow(
-            id=f"{self.row.label}:{self.row.number}",
+            id=row_id,
             where=f"{self.row.file} {self.row.where}",
             messages=messages,
             plain_text=plain_text,
             rm_prompts=rm_prompts,
-            ground_truth=self._try(ground_truth, fields),
-            data_source=self._try(_data_source, fields, self.reward_fn_key) or "",
-            ability="" if is_null(fields.get("ability")) else str(fields["ability"]),
-            extra_info=self._try(_extra_info, fields) or {},
+            ground_truth=self._try(ground_truth, truth, names.at(reference)),
+            data_source=self._try(_data_source, fields, names) or "",
+            ability="" if is_null(ability) else str(ability),
+            extra_info=self._try(_extra_info, fields, names) or {},
         )
         return None if self.errors else checked
 
@@ -168,14 +177,17 @@ def is_null(value: object) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def prompt_messages(fields: Mapping[str, Any], key: str) -> tuple[tuple[Message, ...], bool]:
+def prompt_messages(
+    fields: Mapping[str, Any], names: ColumnNames
+) -> tuple[tuple[Message, ...], bool]:
     """Return (messages, whether the prompt is a plain string). Raises FieldError."""
-    column = key
-    if key not in fields and key == DataConfig().prompt_key and "messages" in fields:
+    column = names.at("prompt")
+    value = names.value(fields, "prompt")
+    if value is ABSENT and "prompt" not in names.paths and "messages" in fields:
         column = "messages"
-    if column not in fields:
-        raise _missing(column, fields, "data.prompt_key")
-    value = fields[column]
+        value = fields[column]
+    if value is ABSENT:
+        raise _missing("prompt", fields, names)
     messages = as_messages(value, column)
     if column == "messages" and messages and messages[-1]["role"] == "assistant":
         messages = messages[:-1]
@@ -195,7 +207,7 @@ def as_messages(value: Any, column: str) -> tuple[Message, ...]:
         _refuse_json_text(value, column)
         return ({"role": "user", "content": value},)
     if not _is_list(value):
-        todo = "correct the row, or name another column (data.prompt_key)"
+        todo = "correct the row, or name another column (data.columns.prompt=...)"
         if _is_mapping(value):
             todo = "put the message into a list"
         raise FieldError(column, saw=shown(value), need=_NEED_MESSAGES, todo=todo)
@@ -281,9 +293,14 @@ def _rm_prompt(value: Any, column: str) -> str | tuple[Message, ...] | None:
     return value if isinstance(value, str) else (as_messages(value, column) or "")
 
 
-def ground_truth(fields: Mapping[str, Any], column: str = "reward_model") -> str | None:
-    """Return the reference answer in `column`; numbers become text. Raises FieldError."""
-    value = fields.get(column)
+def _value(fields: Mapping[str, Any], names: ColumnNames, name: str) -> Any:
+    value = names.value(fields, name)
+    return None if value is ABSENT else value
+
+
+def ground_truth(value: Any, column: str) -> str | None:
+    """Return the reference answer that stands in `column`; numbers become text. Raises
+    FieldError."""
     if _is_mapping(value):
         close: list[str] = []
         if "ground_truth" not in value:
@@ -312,15 +329,15 @@ def ground_truth(fields: Mapping[str, Any], column: str = "reward_model") -> str
     return str(value)
 
 
-def _data_source(fields: Mapping[str, Any], key: str) -> str:
-    if key not in fields and key != DataConfig().reward_fn_key:
-        raise _missing(key, fields, "data.reward_fn_key")
-    value = fields.get(key)
-    if is_null(value):
+def _data_source(fields: Mapping[str, Any], names: ColumnNames) -> str:
+    value = names.value(fields, "data_source")
+    if value is ABSENT and "data_source" in names.paths:
+        raise _missing("data_source", fields, names)
+    if value is ABSENT or is_null(value):
         return ""
     if not isinstance(value, str):
         raise FieldError(
-            key,
+            names.at("data_source"),
             saw=shown(value),
             need="a string that names the row's source",
             todo="write the name as text",
@@ -328,13 +345,13 @@ def _data_source(fields: Mapping[str, Any], key: str) -> str:
     return value
 
 
-def _extra_info(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    value = fields.get("extra_info")
+def _extra_info(fields: Mapping[str, Any], names: ColumnNames) -> Mapping[str, Any]:
+    value = _value(fields, names, "extra_info")
     if is_null(value):
         return {}
     if not _is_mapping(value):
         raise FieldError(
-            "extra_info",
+            names.at("extra_info"),
             saw=shown(value),
             need="a mapping",
             todo='write {"value": ...} for a single value',
@@ -342,7 +359,9 @@ def _extra_info(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     return value
 
 
-def _missing(column: str, fields: Mapping[str, Any], key: str) -> MissingColumnError:
+def _missing(name: str, fields: Mapping[str, Any], names: ColumnNames) -> MissingColumnError:
+    column = names.at(name)
+    key = f"data.columns.{name}"
     close = difflib.get_close_matches(column, list(fields), n=1, cutoff=0.6)
     todo = f"name the right column, {key}=..."
     if close:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rmrl.config.schema.data import DataConfig
+from rmrl.data.column_names import DEFAULT_NAMES
 from rmrl.data.rows import JSONL_SUFFIXES, Row
 from rmrl.data.schema import check_rows, plain
 from rmrl.data.surrogates import escaped, without_surrogates
@@ -37,9 +37,8 @@ def write_rows(path: str | Path, rows: Iterable[Mapping[str, Any]], *, overwrite
         raise DataError(
             f"{path}: saw no rows to write; need at least one; check the source and its filters"
         )
-    keys = DataConfig()
     raw = (Row(file=str(path), label=path.name, number=i, fields=f) for i, f in enumerate(fields))
-    for _ in check_rows(raw, prompt_key=keys.prompt_key, reward_fn_key=keys.reward_fn_key):
+    for _ in check_rows(raw, DEFAULT_NAMES):
         pass
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rmrl.config.plain_checks import confidence_problems, field_problems, folder_problems
 from rmrl.config.schema import EvalConfig
@@ -19,6 +20,9 @@ from rmrl.evaluation.scored import scoring_config, write_rows
 from rmrl.offline.check import CheckedScoring, check_scoring
 from rmrl.registry import did_you_mean
 from rmrl.rewards.judging.parser import parser_problem
+
+_REFERENCE = "ground_truth"
+"""A format's name for what other commands call the reference."""
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +65,7 @@ def check_eval(config: EvalConfig, *, shipped_functions: Path) -> CheckedEval:
     items = read_items(
         files,
         form,
-        settings.columns,
+        _columns(config),
         max_rows=config.data.max_rows,
         needs_texts=not is_recorded,
     )
@@ -86,6 +90,14 @@ def check_eval(config: EvalConfig, *, shipped_functions: Path) -> CheckedEval:
         recorded=judgements,
         scoring=scoring,
     )
+
+
+def _columns(config: EvalConfig) -> dict[str, Any]:
+    """Return a format's names -> columns, as the configuration gives them."""
+    columns = {**config.eval.columns, **config.data.columns}
+    if "reference" in columns:
+        columns[_REFERENCE] = columns.pop("reference")
+    return columns
 
 
 def eval_problems(config: EvalConfig) -> Iterator[str]:

@@ -7,9 +7,10 @@ from itertools import islice
 from typing import Any
 
 from rmrl.config.numbers import is_number
+from rmrl.data.column_names import value_at
 from rmrl.data.responses import AnsweredRow
 from rmrl.errors import DataError
-from rmrl.evaluation.formats.fields import json_value, value_at
+from rmrl.evaluation.formats.fields import json_value
 from rmrl.evaluation.read_items import raw_rows
 
 Labels = tuple[bool | None, ...]

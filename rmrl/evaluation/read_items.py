@@ -8,6 +8,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rmrl.data.column_names import DEFAULT_NAMES, ColumnNames
 from rmrl.data.csv_cells import values_of
 from rmrl.data.rows import file_labels, file_list, read_rows
 from rmrl.data.schema import plain
@@ -19,8 +20,11 @@ from rmrl.registry import did_you_mean
 _HEAD_BYTES = 64
 
 
-def raw_rows(files: object, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (place for messages, values) of each row of files that are typed at `key`.
+def raw_rows(
+    files: object, key: str, names: ColumnNames = DEFAULT_NAMES
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield (place for messages, values) of each row of files that are typed at `key`. `names`:
+    of their columns, for csv.
 
     A .json file may hold one list of objects, as many benchmarks are published. Raises ConfigError
     for what names no files, DataError for files that cannot be read.
@@ -34,7 +38,7 @@ def raw_rows(files: object, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]
         for row in read_rows(path, label=label):
             values = row.fields
             if row.text_cells:
-                values = values_of(row.fields)
+                values = values_of(row.fields, names)
             yield f"{label} {row.where}", plain(values)
 
 
@@ -50,22 +54,24 @@ def read_items(
 
     Without `needs_texts` rows of one id are one item, as in files with a row per judge; else a
     repeated id is numbered. Raises DataError naming file, row and column, also where two rows of
-    one id have different labels or there is no row, ConfigError for a name in `columns` that the
-    format does not look up.
+    one id have different labels, there is no row, or no row has one of `columns`, ConfigError for
+    a name in `columns` that the format does not look up.
     """
     paths = dict(form.paths)
     for name, path in columns.items():
         paths[name] = str(path)
+    names = ColumnNames(paths)
     items: dict[str, Item] = {}
     used: set[str] = set()
-    for number, (place, values) in enumerate(raw_rows(files, "data.files")):
+    for number, (place, values) in enumerate(raw_rows(files, "data.files", names)):
         if number == max_rows:
             break
+        names.see(values)
         row = Fields(
             place=place,
             number=number,
             values=values,
-            paths=paths,
+            names=names,
             needs_texts=needs_texts,
             used=used,
         )
@@ -89,9 +95,10 @@ def read_items(
     for name in columns:
         if name not in used:
             suggestion = did_you_mean(name, list(used))
-            problems.append(f"eval.columns.{name}: the format looks up no '{name}'{suggestion}")
+            problems.append(f"data.columns.{name}: the format looks up no '{name}'{suggestion}")
     if problems:
         raise ConfigError(problems)
+    names.refuse_unseen(columns)
     return list(items.values())
 
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rmrl.config.schema import BenchmarkConfig
+from rmrl.data.column_names import ABSENT, ColumnNames, at_path, value_at
 from rmrl.errors import DataError
 from rmrl.evaluation.formats import Format
-from rmrl.evaluation.formats.fields import ABSENT, at_path, value_at
 from rmrl.evaluation.items import Item
 from rmrl.evaluation.judgements import Judgement, Winners
 from rmrl.evaluation.read_items import raw_rows
@@ -145,7 +145,8 @@ def read_recorded(
 ) -> dict[str, list[Judgement]]:
     """Return judge -> one judgement per item; an item without a recorded row has no verdict.
 
-    Raises DataError where no id is one of an item, or a judge has two judgements on an item.
+    Raises DataError where no id is one of an item, no row has a column that is named, or a judge
+    has two judgements on an item.
     """
     paths: dict[str, Any] = {**dict(zip(NAMES, NAMES, strict=True)), "swapped_names": "shown"}
     paths |= {**form.recorded, **settings.recorded_columns}
@@ -155,7 +156,9 @@ def read_recorded(
     reader = TextReader(settings)
     judges: dict[str, dict[int, Judgement]] = {}
     foreign = 0
+    names = ColumnNames(_given_columns(settings))
     for place, values in raw_rows(settings.recorded, "eval.recorded"):
+        names.see(values)
         number = number_of_id.get(str(value_at(values, paths["id"])))
         if number is None:
             foreign += 1
@@ -174,6 +177,7 @@ def read_recorded(
             names_original=paths["swapped_names"] == "original",
         )
         judgements[number] = row.judgement()
+    names.refuse_unseen(names.paths, "eval.recorded_columns")
     if not judges:
         raise DataError(
             f"eval.recorded: none of {foreign} rows has the id of an item (such as"
@@ -191,6 +195,18 @@ def read_recorded(
             )
         complete[name] = [judgements.get(number, Judgement()) for number in range(count)]
     return complete
+
+
+def _given_columns(settings: BenchmarkConfig) -> dict[str, str]:
+    """Return name -> column of `eval.recorded_columns`; judge.0, judge.1 ... for a list of them."""
+    columns: dict[str, str] = {}
+    for name, column in settings.recorded_columns.items():
+        if isinstance(column, list | tuple):
+            for number, each in enumerate(column):
+                columns[f"{name}.{number}"] = str(each)
+        else:
+            columns[name] = str(column)
+    return columns
 
 
 def by_name(values: Mapping[str, Any], paths: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from rmrl.config.check_reward import reward_problems
 from rmrl.config.legacy import needs_rule_of_source, translate
 from rmrl.config.plain_checks import field_problems
 from rmrl.config.schema import RewardConfig, ScoreConfig
+from rmrl.data.column_names import column_names
 from rmrl.data.groups import GroupTable, group_columns
 from rmrl.data.responses import AnsweredRow, CountTokens, answered_rows, refusing_to_count
 from rmrl.data.rows import file_list
@@ -378,6 +379,7 @@ def _own_problems(
         )
     try:
         group_columns(config.data.group_key)
+        column_names(config.data)
     except ConfigError as error:
         problems += error.problems
     if config.shard is not None and depends_on_batch(specs):

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from rmrl.data.column_names import column_names
 from rmrl.data.csv_cells import SUFFIX as CSV
 from rmrl.data.csv_cells import values_of
 from rmrl.data.responses import AnsweredRow
@@ -191,16 +192,18 @@ class _Exports:
     def _single(self, row: AnsweredRow, index: int, scores: Mapping[str, Any]) -> Record:
         """Return the columns of one response of a row."""
         settings = self._job.checked.config.data
-        key = settings.response_key
+        names = column_names(settings)
+        key = names.at("response")
         columns = dict(row.fields)
         if row.file.suffix == CSV:
-            columns = values_of(row.fields, prompt_key=settings.prompt_key, response_key=key)
+            columns = values_of(row.fields, names)
         if row.several:
             columns.pop("responses", None)
             columns[key] = row.texts[index]
             for name in ("response_tokens", "finish_reason"):
-                if isinstance(columns.get(name), list):
-                    columns[name] = columns[name][index]
+                values = names.value(columns, name)
+                if isinstance(values, list):
+                    columns[names.at(name)] = values[index]
             scores = {name: values[index] for name, values in scores.items()}
         return columns | dict(scores)
 

@@ -23,6 +23,7 @@ from rmrl.config.schema import ScoreConfig
 from rmrl.config.section import read_section, section_path
 from rmrl.config.typed import config_of
 from rmrl.config.yaml_file import read_yaml
+from rmrl.data.column_names import ColumnNames, column_names
 from rmrl.data.responses import AnsweredRow, answered, batches, groups_together
 from rmrl.data.rows import Row
 from rmrl.errors import ConfigError, DataError
@@ -94,8 +95,7 @@ class AsyncRewards:
         **columns: Any,
     ) -> ScoreTable:
         """See `Rewards.score`."""
-        data = self._checked.config.data
-        names = {"prompts": data.prompt_key, "responses": data.response_key}
+        names = column_names(self._checked.config.data)
         return await self.score_rows(
             rows_of(prompts, responses, references=references, columns=columns, names=names)
         )
@@ -265,13 +265,13 @@ def rows_of(
     *,
     references: Sequence[Any] | None,
     columns: Mapping[str, Any],
-    names: Mapping[str, str],
+    names: ColumnNames,
 ) -> Iterator[dict[str, Any]]:
-    """One row per prompt; `names`: of the columns of prompts and responses. Raises DataError where
-    the lists differ in length."""
-    lists: dict[str, Any] = {names["prompts"]: prompts, names["responses"]: responses}
+    """One row per prompt, under the names of the configuration. Raises DataError where the lists
+    differ in length."""
+    lists: dict[str, Any] = {names.at("prompt"): prompts, names.at("response"): responses}
     if references is not None:
-        lists["ground_truth"] = references
+        lists[names.paths.get("reference", "ground_truth")] = references
     for name, values in columns.items():
         lists[name] = [values] * len(prompts) if isinstance(values, str) else values
     for name, values in lists.items():

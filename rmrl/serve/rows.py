@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rmrl.data.column_names import ColumnNames
 from rmrl.data.problems import FieldError
 from rmrl.data.responses import AnsweredRow, ResponseReader
 from rmrl.data.rows import Row
@@ -19,7 +20,9 @@ def read_rows(reader: ResponseReader, rows: Sequence[Mapping[str, Any]]) -> list
     if not rows:
         raise RequestError(422, "there are no rows to score; give at least one row", field="rows")
     checked: list[AnsweredRow] = []
+    names = ColumnNames(reader.names.paths)
     for number, fields in enumerate(rows):
+        names.see(fields)
         row = Row(file=_REQUEST, label=_REQUEST, number=number, fields=dict(fields), is_plain=True)
         try:
             checked.append(reader.one(row, number))
@@ -32,4 +35,8 @@ def read_rows(reader: ResponseReader, rows: Sequence[Mapping[str, Any]]) -> list
                 f"row {number} cannot be read ({type(error).__name__}); correct its values",
                 field=f"rows[{number}]",
             ) from error
+    try:
+        names.refuse_unseen(names.paths)
+    except DataError as error:
+        raise RequestError(422, str(error), field="rows") from error
     return checked

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmrl.data.column_names import ColumnNames
 from rmrl.data.csv_cells import CsvWriter, scored_values_of, values_of
 from rmrl.data.rows import read_rows
 from rmrl.errors import DataError
@@ -87,7 +88,7 @@ def test_what_cells_mean() -> None:
         "finish_reason": "length",
         "note": "17",
     }
-    assert values_of(cells, prompt_key="question") == {
+    assert values_of(cells, ColumnNames({"prompt": "question"})) == {
         "question": [{"role": "user", "content": "2 + 2?"}],
         "rm_prompt": "[1, 2] is a list",
         "rm_prompt_judge": None,

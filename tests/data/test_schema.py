@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from rmrl.data.column_names import ColumnNames
 from rmrl.data.rows import Row
 from rmrl.data.schema import PromptRow, check_rows, plain
 from rmrl.errors import DataError
@@ -12,18 +13,16 @@ from rmrl.errors import DataError
 USER = [{"role": "user", "content": "hi"}]
 
 
-def check(
-    *fields: dict, prompt_key: str = "prompt", reward_fn_key: str = "data_source"
-) -> list[PromptRow]:
+def check(*fields: dict, **columns: str) -> list[PromptRow]:
     rows = [
         Row(file="d/f.parquet", label="f.parquet", number=i, fields=f) for i, f in enumerate(fields)
     ]
-    return list(check_rows(rows, prompt_key=prompt_key, reward_fn_key=reward_fn_key))
+    return list(check_rows(rows, ColumnNames(columns)))
 
 
-def refused(parts: list[str], *fields: dict, **keys: str) -> str:
+def refused(parts: list[str], *fields: dict, **columns: str) -> str:
     with pytest.raises(DataError) as caught:
-        check(*fields, **keys)
+        check(*fields, **columns)
     text = str(caught.value)
     assert re.search("(?s)" + ".*".join(re.escape(p) for p in parts), text), text
     return text
@@ -145,7 +144,7 @@ def test_reward_model_without_ground_truth():
 
 
 def test_other_column_names():
-    (row,) = check({"q": "hi", "src": "s"}, prompt_key="q", reward_fn_key="src")
+    (row,) = check({"q": "hi", "src": "s"}, prompt="q", data_source="src")
     assert (row.messages[0]["content"], row.data_source) == ("hi", "s")
 
 
@@ -157,7 +156,7 @@ def test_missing_prompt_column_names_those_there_and_the_nearest():
         "need a column 'prompt'",
     ]
     refused(
-        [*parts, "did you mean data.prompt_key=promt?"],
+        [*parts, "did you mean data.columns.prompt=promt?"],
         {"promt": "x", "answer": "y"},
         {"promt": "x"},
     )
@@ -169,8 +168,8 @@ def test_a_missing_column_is_said_once_per_file():
 
 
 def test_a_named_source_column_must_exist():
-    parts = ["row 0, column 'sauce'", "need a column 'sauce'", "data.reward_fn_key"]
-    refused(parts, {"prompt": "x", "source": "s"}, reward_fn_key="sauce")
+    parts = ["row 0, column 'sauce'", "need a column 'sauce'", "data.columns.data_source"]
+    refused(parts, {"prompt": "x", "source": "s"}, data_source="sauce")
 
 
 LONG = "z" * 10_000
@@ -179,7 +178,7 @@ LONG = "z" * 10_000
 @pytest.mark.parametrize(
     ("fields", "parts"),
     [
-        ({"prompt": 5}, ["column 'prompt': saw 5 (int)", "list of", "data.prompt_key"]),
+        ({"prompt": 5}, ["column 'prompt': saw 5 (int)", "list of", "data.columns.prompt"]),
         ({"prompt": None}, ["column 'prompt': saw None (NoneType)"]),
         ({"prompt": USER[0]}, ["column 'prompt'", "(dict)", "put the message into a list"]),
         ({"prompt": []}, ["column 'prompt': saw [] (list), which has no text", "fill the prompt"]),
@@ -275,7 +274,7 @@ def test_good_rows_before_the_first_problem_stream_out():
             for i in range(3)
         ]
     )
-    stream = check_rows(rows, prompt_key="prompt", reward_fn_key="data_source")
+    stream = check_rows(rows, ColumnNames())
     assert [next(stream).id, next(stream).id] == ["f:0", "f:1"]
     with pytest.raises(DataError, match="row 2"):
         next(stream)
@@ -285,6 +284,6 @@ def test_a_column_of_another_meaning_is_not_suggested():
     fields = {"prompt": "x", "response": "y"}
     row = Row(file="d/f.parquet", label="f.parquet", number=0, fields=fields)
     with pytest.raises(DataError) as caught:
-        list(check_rows([row], prompt_key="question", reward_fn_key="data_source"))
+        list(check_rows([row], ColumnNames({"prompt": "question"})))
     assert "did you mean" not in str(caught.value)
     assert "only the columns prompt, response" in str(caught.value)

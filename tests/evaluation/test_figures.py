@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rmrl.data.column_names import ColumnNames
 from rmrl.errors import DataError
 from rmrl.evaluation.formats import FORMATS, Fields
 from rmrl.evaluation.formats.fields import json_value
@@ -22,7 +23,7 @@ def figures(
 ) -> Figures:
     form = FORMATS[name]()
     items = [
-        form.item(Fields(place="here", number=number, values=row, paths=form.paths))
+        form.item(Fields(place="here", number=number, values=row, names=ColumnNames(form.paths)))
         for number, row in enumerate(rows)
     ]
     return form.figures(items, judged(items, judgements, form, form.ties))
@@ -179,14 +180,16 @@ def test_fields_of_a_row_that_csv_left_as_text() -> None:
     assert [json_value(text) for text in ("0.5", "True", "[4, 5]", "five", 3)] == [
         *(0.5, True, [4, 5], "five", 3)
     ]
-    row = Fields(place="rows row 1", number=0, values={"a": 4, "b": None}, paths={})
+    row = Fields(place="rows row 1", number=0, values={"a": 4, "b": None}, names=ColumnNames())
     assert (row.optional_text("a"), row.optional_text("b")) == ("4", None)
 
 
 def test_messages_without_a_role_are_refused() -> None:
     good = [{"role": "user", "content": "Hi", "name": "x"}]
-    row = Fields(place="rows row 1", number=0, values={"prompt": good}, paths={})
+    row = Fields(place="rows row 1", number=0, values={"prompt": good}, names=ColumnNames())
     assert row.prompt() == ({"role": "user", "content": "Hi"},)
-    bad = Fields(place="rows row 1", number=0, values={"prompt": [{"role": "user"}]}, paths={})
+    bad = Fields(
+        place="rows row 1", number=0, values={"prompt": [{"role": "user"}]}, names=ColumnNames()
+    )
     with pytest.raises(DataError, match="a list of messages with role and content"):
         bad.prompt()

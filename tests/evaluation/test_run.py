@@ -322,3 +322,62 @@ def test_line_separators_within_a_text_do_not_split_its_row(folder: Path) -> Non
     write_lines(folder / "pairs.jsonl", rows)
     report = evaluated(folder, "reward.models=[length]")
     assert report.numbers["judges"]["length"]["accuracy"]["value"] == 1.0
+
+
+def scored_by_others(folder: Path, *overrides: str) -> int:
+    """Evaluate the scores that another program has written; their column's name holds dots."""
+    rows: list[dict[str, object]] = []
+    for number, pair in enumerate(PAIRS):
+        scores = {"X": {"Llama-3.1-8B": [1.0, float(number)]}}
+        rows.append({"key": pair["id"], "question": "p", "chosen": "a", "rejected": "b"})
+        rows[-1]["rm_scores"] = scores
+    write_lines(folder / "rows.jsonl", rows)
+    return main(
+        [
+            "eval.format=pairs",
+            f"eval.recorded={folder}/rows.jsonl",
+            f"out={folder}/out",
+            *overrides,
+        ]
+    )
+
+
+def test_scores_are_found_in_a_column_whose_name_has_dots(folder: Path) -> None:
+    column = "scores: rm_scores.X.Llama-3.1-8B"
+    assert (
+        scored_by_others(
+            folder,
+            "data.columns={id: key, prompt: question}",
+            f"eval.recorded_columns={{{column}, id: key}}",
+        )
+        == 0
+    )
+    report = json.loads((folder / "out" / "report.json").read_text())
+    (judge,) = report["judges"].values()
+    # 1 against 0, 1, 2 and 3: won, a tie, lost, lost.
+    assert judge["accuracy"]["value"] == (1 + 0.5) / 4
+    assert judge["missing"] == 0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (
+            ["data.columns.id=key", "eval.recorded_columns={scores: rm_scores.X.Lama, id: key}"],
+            "eval.recorded_columns.scores=rm_scores.X.Lama: no row has such a column",
+        ),
+        (
+            ["data.columns.id=kye", "eval.recorded_columns.id=key"],
+            "data.columns.id=kye: no row has such a column; did you mean 'key'?",
+        ),
+        (
+            ["data.columns={id: key, reference: gold}", "eval.recorded_columns.id=key"],
+            "data.columns.ground_truth=gold: no row has such a column",
+        ),
+    ],
+)
+def test_a_named_column_that_is_in_no_row_ends_the_evaluation(
+    folder: Path, capsys: pytest.CaptureFixture[str], overrides: list[str], sentence: str
+) -> None:
+    assert scored_by_others(folder, *overrides) == 6
+    assert sentence in capsys.readouterr().err

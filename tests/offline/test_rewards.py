@@ -237,3 +237,19 @@ def test_the_import_is_light_and_a_rule_needs_neither_ray_nor_pandas() -> None:
 def test_other_names_of_the_package_are_unknown() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Reward'"):
         rmrl.Reward  # noqa: B018
+
+
+def test_rows_have_the_columns_that_the_configuration_names(folder: Path) -> None:
+    config = settings(folder)
+    config["data"] = {"columns": {"prompt": "meta.question", "response": "a.1", "reference": "g"}}
+    rows = [{"meta": {"question": "p"}, "a.1": "four", "g": "1"}]
+    with Rewards(config) as rewards:
+        assert rewards.score_rows(rows)["reward"] == [0.4]
+        table = rewards.score(["p"], ["sixsix"], references=["1"])
+        assert list(table.columns)[:3] == ["meta.question", "a.1", "g"]
+        assert table["reward"] == [0.6]
+        with pytest.raises(DataError, match=r"data.columns.reference=g: no row has such a column"):
+            rewards.score_rows([{"meta": {"question": "p"}, "a.1": "four"}])
+    config["data"] = {"columns": {"promt": "q"}}
+    with pytest.raises(ConfigError, match=r"data.columns.promt: no value of that name"):
+        Rewards(config)

@@ -29,6 +29,29 @@ async def refused(served: Served, path: str, body: Any) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["field"]
 
 
+# --- columns
+
+COLUMNS = "data.columns={prompt: q, response: out.text, reference: gold.v1, data_source: kind}"
+
+
+async def test_rows_of_requests_have_the_columns_that_the_configuration_names(
+    served: Served,
+) -> None:
+    row: dict[str, Any] = {"q": "2?", "out": {"text": "four"}, "gold.v1": "4", "kind": "sums"}
+    async with served.client("serve.wires=[native,openrlhf]", COLUMNS) as client:
+        answer = await client.post("/v1/score", json={"rows": [row]})
+        assert answer.json()["rows"][0]["reward"] == 0.4
+        del row["gold.v1"]
+        answer = await client.post("/v1/score", json={"rows": [{**row, "gold": "4"}]})
+        sentence = "data.columns.reference=gold.v1: no row has such a column; did you mean"
+        assert answer.status_code == 422
+        assert sentence in answer.json()["error"]["message"]
+        # Other wires have names of their own.
+        body = {"query": ["Who?four"], "prompts": ["Who?"], "labels": [""]}
+        answer = await client.post("/get_reward", json=body)
+        assert answer.json()["rewards"] == [0.4]
+
+
 # --- OpenRLHF
 
 

@@ -18,10 +18,14 @@ class DataConfig:
     """Keep at most this many training rows; -1: all."""
     val_max_samples: int = changeable(-1)
     """Keep at most this many validation rows; -1: all."""
+    columns: dict[str, Any] = field(default_factory=dict)
+    """Columns of the values of a row, e.g. {prompt: question, reference: gold, response: answer,
+    id: uid}, or paths below one (meta.gold). Names: prompt, reference, id, data_source, ability,
+    extra_info, rm_prompt, rm_prompt_<name>; those of a response are for `rmrl score`."""
     prompt_key: str = "prompt"
-    """Column of the chat messages."""
+    """Column of the messages; older than `columns`."""
     reward_fn_key: str = "data_source"
-    """Column that names the row's source."""
+    """Column that names the row's source; older than `columns`."""
     max_prompt_length: int = positive(512)
     """In tokens; longer prompts are dropped (filter_overlong_prompts), cut (truncation) or refused
     (error)."""

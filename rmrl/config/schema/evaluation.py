@@ -15,6 +15,9 @@ from rmrl.config.schema.score import ScoreTrainerConfig
 class EvalDataConfig:
     files: Any = changeable(None)
     """Files of the benchmark, as they are published: parquet, jsonl, json or csv."""
+    columns: dict[str, Any] = field(default_factory=dict)
+    """Columns of the values of a row, or paths below one, by the names of the format: {prompt:
+    question, chosen: outputs.0}; reference names the column of ground_truth."""
     max_rows: int = -1
     """Read only the first rows; -1: all."""
     batch_size: int = positive(256)
@@ -28,8 +31,7 @@ class BenchmarkConfig:
     format: str | None = None
     """Layout of the files: pairs, best_of_n, absolute, or the name of a benchmark."""
     columns: dict[str, Any] = field(default_factory=dict)
-    """A format's name for a value -> where it stands in the rows, for example
-    {prompt: question, chosen: outputs.0}."""
+    """Older than `data.columns`, and the same."""
     recorded: Any = changeable(None)
     """Recorded scores or judge outputs instead of rewards: a file or a list of them."""
     recorded_columns: dict[str, Any] = field(default_factory=dict)

@@ -14,12 +14,18 @@ from rmrl.config.schema.reward import ClusterConfig, RewardConfig
 class ScoreDataConfig:
     files: Any = changeable(None)
     """Parquet, jsonl or csv file, or a list of them."""
+    columns: dict[str, Any] = field(default_factory=dict)
+    """Columns of the values of a row, e.g. {prompt: question, reference: gold, response: answer,
+    id: uid}, or paths below one (meta.gold). Names: prompt, reference, id, data_source, ability,
+    extra_info, rm_prompt, rm_prompt_<name>,
+    response (one, or a list of them), response_tokens, finish_reason, opens_thinking."""
     prompt_key: str = "prompt"
-    """Column with the messages."""
+    """Column of the messages; older than `columns`."""
     response_key: str = "response"
-    """Column with one response, or a list of them (`responses` is read as well)."""
+    """Column with one response, or a list of them (`responses` is read as well); older than
+    `columns`."""
     reward_fn_key: str = "data_source"
-    """Column that names the row's source."""
+    """Column that names the row's source; older than `columns`."""
     group_key: Any = None
     """Column, or list of columns, that identify the group of responses to compare; null: `step` and
     `prompt_id` where rows have them, else the prompt."""

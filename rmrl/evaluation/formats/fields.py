@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rmrl.data.column_names import ABSENT, ColumnNames
 from rmrl.errors import DataError
 from rmrl.types import Message
-
-ABSENT = object()
-"""No value, not even null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +21,7 @@ class Fields:
     number: int
     """Position among the rows of all files, from 0."""
     values: Mapping[str, Any]
-    paths: Mapping[str, str]
+    names: ColumnNames
     needs_texts: bool = True
     """Responses are going to be scored. False: recorded judgements need ids and labels only."""
     used: set[str] = field(default_factory=set)
@@ -32,7 +30,7 @@ class Fields:
     def get(self, name: str, default: Any = None) -> Any:
         """Return the value at a name's path; `default` where it is absent or null."""
         self.used.add(name)
-        value = at_path(self.values, self.paths.get(name, name))
+        value = self.names.value(self.values, name)
         if value is ABSENT or value is None:
             return default
         return value
@@ -41,11 +39,11 @@ class Fields:
         """Return the value at a name's path. Raises DataError where it is absent or null."""
         value = self.get(name)
         if value is None:
-            path = self.paths.get(name, name)
+            path = self.names.at(name)
             columns = ", ".join(map(str, self.values)) or "(none)"
             raise DataError(
                 f"{self.place}: saw only the columns {columns}; need '{path}'; mend the row, or"
-                f" name the column that holds it: eval.columns.{name}=..."
+                f" name the column that holds it: data.columns.{name}=..."
             )
         return value
 
@@ -134,7 +132,7 @@ class Fields:
         text = repr(value)
         if len(text) > 80:
             text = f"{text[:80]}..."
-        path = self.paths.get(name, name)
+        path = self.names.at(name)
         return DataError(f"{self.place}, '{path}': saw {text}; need {need}; mend or drop the row")
 
 
@@ -147,38 +145,3 @@ def json_value(value: Any) -> Any:
         return json.loads(value.strip().lower())
     except ValueError:
         return value
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-
-def at_path(values: Mapping[str, Any], path: str) -> Any:
-    """Return the value of a column, or below it: "judgments.0.decision"; `ABSENT` where it is
-    absent. A text on the way is read as JSON."""
-    if path in values:
-        return values[path]
-    node: Any = values
-    for part in path.split("."):
-        if isinstance(node, str):
-            # A cell of a csv file.
-            node = _parsed(node)
-        is_list = isinstance(node, Sequence) and not isinstance(node, str)
-        if isinstance(node, Mapping) and part in node:
-            node = node[part]
-        elif is_list and part.isdecimal() and int(part) < len(node):
-            node = node[int(part)]
-        else:
-            return ABSENT
-    return node
-
-
-def value_at(values: Mapping[str, Any], path: str) -> Any:
-    """Return the value of a column as `at_path` does; None where it is absent."""
-    value = at_path(values, path)
-    if value is ABSENT:
-        return None
-    return value

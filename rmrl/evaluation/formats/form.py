@@ -27,7 +27,7 @@ class Judged:
 
 class Format(Protocol):
     """One layout; its class subclasses this one and states what differs. Its paths are its own
-    names -> dotted paths in the published rows; `eval.columns` may change each."""
+    names -> dotted paths in the published rows; `data.columns` may change each."""
 
     source: ClassVar[str]
     """Place where the layout and the counting are published."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import StrictFloat, StrictInt, StrictStr
 
+from rmrl.data.column_names import column_names
 from rmrl.data.trainer_rows import row_of as trainer_row
 from rmrl.serve.problems import RequestError
 from rmrl.serve.scored import ScoredRow
@@ -34,14 +35,15 @@ def row_of(
     """Return a row under the names that the configuration gives its columns. `columns`: further
     ones, which give way to these; rules find them in extra_info too, as in the adapters.
     `before`: turns of the completion before the response, as there."""
-    data = service.checked.scoring.config.data
+    names = column_names(service.checked.scoring.config.data)
     further = dict(columns or {})
     if ground_truth is not None:
         further[GROUND_TRUTH] = ground_truth
     row = {**further, **trainer_row(prompt, response, further, before=before)}
     row.pop("responses", None)  # the column of several responses
-    row[data.prompt_key] = row["prompt"]
-    row[data.response_key] = response
+    values = {**row, "reference": row.get(GROUND_TRUTH), "response": response}
+    for name in names.paths:
+        row[names.at(name)] = values.get(name)
     return row
 
 
