@@ -1,7 +1,9 @@
 """System calls that a program in the local sandbox does not get: those that make a user namespace,
 those that hold memory outside of any process, the keys of the user who runs rmrl, those that have
 been ways into the kernel, and sockets of families that a network namespace does not hold back (a
-virtual machine's host, Bluetooth). https://docs.kernel.org/userspace-api/seccomp_filter.html
+virtual machine's host, Bluetooth). prlimit changes the calling process alone: with limits for the
+tester a program could make a row's tests fail.
+https://docs.kernel.org/userspace-api/seccomp_filter.html
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ class _Machine(NamedTuple):
     architecture: int
     clone: int
     socket: int
+    prlimit: int
     refused: tuple[int, ...]
     """unshare, memfd_create, memfd_secret, shmget, msgget, semget, io_uring_setup; add_key,
     request_key, keyctl; bpf, perf_event_open, userfaultfd."""
@@ -44,10 +47,10 @@ class _Machine(NamedTuple):
 
 _MACHINES = {
     "x86_64": _Machine(
-        0xC000003E, 56, 41, (272, 319, 447, 29, 68, 64, 425, 248, 249, 250, 321, 298, 323)
+        0xC000003E, 56, 41, 302, (272, 319, 447, 29, 68, 64, 425, 248, 249, 250, 321, 298, 323)
     ),
     "aarch64": _Machine(
-        0xC00000B7, 220, 198, (97, 279, 447, 194, 186, 190, 425, 217, 218, 219, 280, 241, 282)
+        0xC00000B7, 220, 198, 261, (97, 279, 447, 194, 186, 190, 425, 217, 218, 219, 280, 241, 282)
     ),
 }
 _FAMILIES = (1, 2, 10, 16)
@@ -80,6 +83,12 @@ def syscall_filter() -> bytes | None:
     lines.append((_RETURN, 0, 0, _REFUSE))
     lines.append((_RETURN, 0, 0, _ALLOW))
     lines += [
+        # The process is the first argument; 0 is the calling one.
+        (_IF_EQUAL, 0, 4, machine.prlimit),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT_AT),
+        (_IF_EQUAL, 1, 0, 0),
+        (_RETURN, 0, 0, _REFUSE),
+        (_RETURN, 0, 0, _ALLOW),
         (_IF_EQUAL, 0, 3, machine.clone),
         (_LOAD, 0, 0, _FIRST_ARGUMENT_AT),
         (_IF_ANY_BIT, 0, 1, _NEW_USER_NAMESPACE),

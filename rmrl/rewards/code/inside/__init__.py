@@ -30,7 +30,12 @@ def text() -> str:
     lines = [_FUTURE]
     for name in _FILES:
         file = Path(__file__).with_name(f"{name}.py")
+        in_import = False
         for line in file.read_text(encoding="utf-8").splitlines():
-            if not line.startswith(("from rmrl.", _FUTURE)):
+            if in_import:
+                in_import = line != ")"
+            elif line.startswith("from rmrl."):
+                in_import = line.endswith("(")
+            elif line != _FUTURE:
                 lines.append(line)
     return "\n".join([*lines, ""])

@@ -20,6 +20,9 @@ from rmrl.rewards.code.inside.values import Codec, containers
 LOOK_S = 0.1
 MOST_VALUES = 1_000_000
 """Values that are taken from an iterator of a test."""
+ADDRESSES = ("__array", "__cuda_array", "__dlpack", "__arrow_c")
+"""Beginnings of the attributes in which libraries look for places in memory: those of another
+process, or whatever the candidate names, would be read in the tester."""
 
 
 class GoneError(BaseException):
@@ -43,6 +46,8 @@ class Far:
         return link.call(number, arguments, named)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith(ADDRESSES):
+            raise AttributeError(name)
         link, number = object.__getattribute__(self, "_far")
         return link.ask({"do": "get", "object": number, "name": name})
 
@@ -159,17 +164,22 @@ class Link(Codec):
 
     def ask(self, request: Any) -> Any:
         """Return the value of an answer."""
-        return self.unpack(self.exchange(request)["value"])
+        answer = self.exchange(request, ends=request["do"] == "next")
+        return self.unpack(answer["value"])
 
-    def exchange(self, message: Any) -> Any:
+    def exchange(self, message: Any, *, ends: bool = False) -> Any:
         """Send one message and return the answer. Raises the exception that the candidate raised,
-        as its nearest builtin class, and GoneError where it is gone."""
+        as its nearest builtin class, and GoneError where it is gone. `ends`: the candidate may
+        raise StopIteration; elsewhere it is a RuntimeError, as it would end a loop of the test."""
         self.sent += 1
         self.write((json.dumps(message) + "\n").encode())
         answer = json.loads(self.line())
         if "error" not in answer:
             return answer
-        raise self.raised(answer)
+        error = self.raised(answer)
+        if isinstance(error, StopIteration) and not ends:
+            raise RuntimeError("StopIteration: " + str(error))
+        raise error
 
     def raised(self, answer: Any) -> Exception:
         """Return the exception in an answer, with its arguments where they give the same text."""

@@ -41,6 +41,50 @@ def tested_names(job: Any) -> set[str]:
     return called
 
 
+def patched(tree: ast.Module) -> str:
+    """Return what a test replaces in modules, e.g. sys.stdin, or by unittest.mock.patch; "" where
+    it replaces nothing. The code runs in another process, which no replacement reaches."""
+    names = imported(tree)
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+            continue
+        path = dotted(node, names)
+        if path in ("unittest.mock.patch", "mock.patch"):
+            return "unittest.mock.patch"
+        root, _, rest = path.partition(".")
+        replaces = not isinstance(node.ctx, ast.Load) and bool(rest)
+        if replaces and root in sys.stdlib_module_names and root != "unittest":
+            return path
+    return ""
+
+
+def imported(tree: ast.Module) -> dict[str, str]:
+    """Return the names that imports bind, each with the path of what it stands for."""
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                first = alias.name.partition(".")[0]
+                names[alias.asname or first] = alias.name if alias.asname else first
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                names[alias.asname or alias.name] = str(node.module) + "." + alias.name
+    return names
+
+
+def dotted(node: ast.expr, names: dict[str, str]) -> str:
+    """Return the path of a name, an attribute or an entry, e.g. os.environ for os.environ["A"]; ""
+    where it does not begin with an imported name."""
+    parts: list[str] = []
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        if isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or node.id not in names:
+        return ""
+    return ".".join([names[node.id], *reversed(parts)])
+
+
 def has_assertion(tree: ast.Module) -> bool:
     """Whether an assertion stands outside of functions and classes."""
     definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

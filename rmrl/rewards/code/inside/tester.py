@@ -5,23 +5,36 @@ from __future__ import annotations
 import ast
 import math
 import sys
+import warnings
 from typing import Any
 
 from rmrl.rewards.code.inside.candidate import MOST_DETAIL, described
 from rmrl.rewards.code.inside.link import Far, GoneError, Link, TestsError
-from rmrl.rewards.code.inside.testcode import has_assertion, is_reserved, run_cases, tested_names
+from rmrl.rewards.code.inside.testcode import (
+    has_assertion,
+    is_reserved,
+    patched,
+    run_cases,
+    tested_names,
+)
 
 
 def tests(job: Any) -> list[Any]:
     """Return [passed, detail] of each test that was run, in order; "unfit" in the place of passed
     for tests that cannot be run, "lost" where no process can be started."""
     try:
+        # Before any code of the candidate runs, which could make them fail.
+        check_tests(job)
+        namespace = prepared(job)
+    except TestsError as error:
+        return [["unfit", str(error)]]
+    try:
         link = Link(job)
     except OSError as error:
         return [["lost", str(error)]]
     verdicts: list[Any] = []
     try:
-        namespace = names_of_tests(job, link)
+        namespace = names_of_tests(job, link, namespace)
     except GoneError as error:
         return [[False, str(error)]]
     except TestsError as error:
@@ -38,6 +51,25 @@ def tests(job: Any) -> list[Any]:
             break
     link.process.kill()
     return verdicts
+
+
+def check_tests(job: Any) -> None:
+    """Raise TestsError for tests that are no Python, and for those that replace parts of modules,
+    which would fail every program."""
+    if job["form"] != "asserts":
+        return
+    for source in (job["setup"], *job["tests"]):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                replaced = patched(ast.parse(source))
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise TestsError("the test is no Python: " + str(error)) from None
+        if replaced:
+            raise TestsError(
+                "the test replaces " + replaced + ", which the code, in a process of its own, does"
+                " not see"
+            )
 
 
 class Names(dict[str, Any]):
@@ -57,16 +89,39 @@ class Names(dict[str, Any]):
         return value
 
 
-def names_of_tests(job: Any, link: Link) -> Names:
-    """Return the globals of the tests: those of the prompt, the candidate's, and those of the row's
-    setup, which may use the candidate. No name of the candidate hides a builtin, a module or a name
-    of the row's own, except those of `tested_names`."""
-    tested = tested_names(job)
+def prepared(job: Any) -> Names | None:
+    """Return the globals that the row's prompt and setup make without the candidate; None for a
+    setup that needs a name of the candidate. Raises TestsError for one that fails otherwise."""
+    namespace = names_of_prompt(job)
+    for name in tested_names(job):
+        namespace.pop(name, None)  # of the prompt; the setup may need the candidate's
+    try:
+        exec(compile(job["setup"], "<setup>", "exec", dont_inherit=True), namespace)
+    except NameError:
+        return None
+    except BaseException as error:
+        raise TestsError("the setup of the tests: " + ": ".join(described(error))) from None
+    return namespace
+
+
+def names_of_prompt(job: Any) -> Names:
+    """Return globals with the names of the row's prompt. Raises TestsError where it fails."""
     namespace = Names(__name__="tests")
     try:
         exec(compile(job["prompt"], "<prompt>", "exec", dont_inherit=True), namespace)
-    except Exception as error:
+    except BaseException as error:
         raise TestsError("the prompt of the tests: " + ": ".join(described(error))) from None
+    return namespace
+
+
+def names_of_tests(job: Any, link: Link, own: Names | None) -> Names:
+    """Return the globals of the tests: those of the prompt and of the row's setup (`own`, see
+    `prepared`), and the candidate's. No name of the candidate hides a builtin, a module or a name
+    of the row's own, except those of `tested_names`."""
+    tested = tested_names(job)
+    namespace = own
+    if namespace is None:
+        namespace = names_of_prompt(job)
     answer = link.exchange(job["candidate"])
     for name, packed in answer["names"].items():
         module = isinstance(packed, list) and packed[0] == "m" and name in sys.stdlib_module_names
@@ -74,6 +129,7 @@ def names_of_tests(job: Any, link: Link) -> Names:
         if name.startswith("__") or (reserved and name not in tested):
             continue
         if isinstance(packed, list) and packed[0] == "v":
+            namespace.pop(name, None)
             namespace.later[name] = (link, {"do": "get", "object": packed[1], "name": name})
             continue
         try:
@@ -83,27 +139,13 @@ def names_of_tests(job: Any, link: Link) -> Names:
     entry = job["entry_point"]
     if entry and not (isinstance(namespace.get(entry), Far) and entry in answer["names"]):
         raise NameError("the code has no function " + repr(entry))
-    kept = {name: namespace[name] for name in tested & answer["names"].keys() & namespace.keys()}
-    set_up(job, namespace)
-    namespace.update(kept)
-    return namespace
-
-
-def set_up(job: Any, namespace: dict[str, Any]) -> None:
-    """Run the row's setup. Raises TestsError for one that fails without the candidate too, other
-    than by a name that the candidate should have; else what it raises."""
-    try:
+    if own is None:
+        candidates = {
+            name: namespace[name] for name in tested & answer["names"].keys() & namespace.keys()
+        }
         exec(compile(job["setup"], "<setup>", "exec", dont_inherit=True), namespace)
-    except Exception as failure:
-        alone: dict[str, Any] = {"__name__": "tests"}
-        try:
-            exec(compile(job["prompt"], "<prompt>", "exec", dont_inherit=True), alone)
-            exec(compile(job["setup"], "<setup>", "exec", dont_inherit=True), alone)
-        except NameError:
-            raise failure from None
-        except Exception as error:
-            raise TestsError("the setup of the tests: " + ": ".join(described(error))) from None
-        raise
+        namespace.update(candidates)
+    return namespace
 
 
 def verdict(job: Any, test: Any, namespace: dict[str, Any], link: Link) -> Any:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from rmrl.rewards.code import orphans
+from rmrl.rewards.code import local, orphans
 from rmrl.rewards.code.local import run_locally
 from rmrl.rewards.code.request import Program
 from tests.patience import PATIENCE_S, expires
@@ -366,6 +366,71 @@ async def test_keys_of_the_user_and_sockets_outside_of_the_namespace_are_refused
         made = dataclasses.replace(sandbox(), as_root=as_root)
         outcome = await run_locally(Program(source=code), made, workers=2)
         assert outcome.stdout == "-1 -1 -1 -1 -1 -1\n[1, 2, 10, 16]\n"
+
+
+@pytest.mark.parametrize("filtered", [True, False])
+async def test_a_program_cannot_make_its_rows_tests_unfit(
+    monkeypatch: pytest.MonkeyPatch, filtered: bool
+) -> None:
+    """It took the tester's files, so that the setup's import failed: a status in the place of 0.
+    Without the filter of system calls it still takes them, after the setup has run."""
+    if not filtered:
+        monkeypatch.setattr(local, "syscall_filter", lambda: None)
+    code = (
+        "import os, resource\n"
+        "try: resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (0, 0))\n"
+        "except OSError: pass\n"
+        "def f(x): return %s"
+    )
+    tests = asserts("assert f(1) == 2", setup="import colorsys")
+    wrong = await judge(code % "7", tests)
+    assert (wrong.value, wrong.failure) == (0.0, "")
+    assert "assertion failed" in failure(wrong)
+    assert (await judge(code % "x + 1", tests)).value == 1.0
+
+
+async def test_limits_of_other_processes_are_refused() -> None:
+    code = (
+        "import os, resource\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50))\n"
+        "print(resource.prlimit(0, resource.RLIMIT_NOFILE))\n"
+        "for process in (os.getppid(), 1):\n"
+        "  try: print(resource.prlimit(process, resource.RLIMIT_NOFILE))\n"
+        "  except PermissionError: print('refused')"
+    )
+    outcome = await run_locally(Program(source=code), sandbox(), workers=2)
+    assert outcome.stdout == "(50, 50)\nrefused\nrefused\n"
+
+
+async def test_an_array_interface_of_the_program_is_not_followed() -> None:
+    code = (
+        "class Memory:\n"
+        " asked = 0\n"
+        " @property\n"
+        " def __array_interface__(self):\n"
+        "  Memory.asked += 1\n"
+        "  return {'shape': (2,), 'typestr': '<i8', 'data': (4096, False), 'version': 3}\n"
+        "def f(x): return Memory()\n"
+        "def asked(): return Memory.asked"
+    )
+    test = (
+        "far = f(1)\n"
+        "assert not hasattr(far, '__array_interface__')\n"
+        "assert not hasattr(far, '__dlpack__')\n"
+        "assert asked() == 0"
+    )
+    output = await judge(code, asserts(test))
+    assert output.value == 1.0, failure(output)
+
+
+async def test_a_stop_iteration_of_the_program_ends_no_loop_of_the_test() -> None:
+    code = "def f(x): raise StopIteration\ndef steps_of(): yield 1\n"
+    through_map = "assert all(map(lambda x: f(x) == 7, [1, 2]))"
+    output = await judge(code, asserts(through_map))
+    assert (output.value, output.failure) == (0.0, "")
+    assert "RuntimeError: StopIteration" in failure(output)
+    good = "steps = steps_of()\nassert next(steps) == 1\nassert next(steps, None) is None"
+    assert (await judge(code, asserts(good))).value == 1.0
 
 
 async def test_a_program_leaves_no_entry_in_the_table_of_processes(

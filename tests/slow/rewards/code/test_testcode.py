@@ -41,6 +41,53 @@ async def test_a_test_without_an_assertion_is_no_verdict(test: str) -> None:
     assert "runs no assertion" in output.detail
 
 
+CASES = "import unittest\nclass Cases(unittest.TestCase):\n"
+PATCHES = {
+    "a decorator": f"from unittest.mock import patch\n{CASES}    @patch('os.listdir')\n"
+    "    def test_it(self, listed): self.assertEqual(f(1), 2)",
+    "a method": f"from unittest import mock\n{CASES}    def test_it(self):\n"
+    "        with mock.patch.object(str, 'upper'): self.assertEqual(f(1), 2)",
+    "a whole path": "import unittest.mock\n"
+    "with unittest.mock.patch('builtins.print'): assert f(1) == 2",
+    "an attribute": "import io, sys\nsys.stdin = io.StringIO('1')\nassert f(1) == 2",
+    "an entry": "import os\nos.environ['KEY'] = 'x'\nassert f(1) == 2",
+}
+NO_PATCHES = {
+    "an import that nothing uses": "from unittest.mock import patch\nassert f(1) == 2",
+    "an own name": "def patch(x): return x\nassert patch(f(1)) == 2",
+    "an attribute of a value": "import types\nown = types.SimpleNamespace()\n"
+    "own.stdin = 1\nassert f(own.stdin) == 2",
+    "an attribute that is read": "import sys\nlimit = sys.maxsize\nassert f(1) == 2 < limit",
+}
+
+
+@pytest.mark.parametrize("name", [*PATCHES, *NO_PATCHES])
+async def test_a_test_that_patches_is_a_status_and_no_0(name: str) -> None:
+    """As 178 of BigCodeBench's 1,140 rows do: no patch reaches the process of the code."""
+    if name in NO_PATCHES:
+        assert (await judge(RIGHT, asserts(NO_PATCHES[name]))).value == 1.0
+        return
+    for program in (RIGHT, WRONG):
+        output = await judge(program, asserts(PATCHES[name]))
+        assert output.failure == "user_error"
+        assert "the test replaces" in output.detail
+        assert "in a process of its own" in output.detail
+
+
+async def test_a_setup_is_found_unfit_before_the_code_starts() -> None:
+    """The setup reads a name of the code where it has to, and runs once where it has not."""
+    late = asserts("assert twice(1) == 4", setup="def twice(x): return f(f(x)) + 1")
+    assert (await judge(RIGHT, late)).value == 1.0
+    needs_code = asserts("assert first == 2", setup="first = f(1)")
+    assert (await judge(RIGHT, needs_code)).value == 1.0
+    assert (await judge(WRONG, needs_code)).value == 0.0
+    once = asserts("assert f(1) == 2", setup="import os\nos.mkdir('/tmp/of the setup')")
+    assert (await judge(RIGHT, once)).value == 1.0
+    for setup in ("1 / 0", "raise SystemExit", "import nothing_here", "x = ("):
+        output = await judge("import os; os._exit(0)", asserts("assert f(1)", setup=setup))
+        assert output.failure == "user_error", setup
+
+
 @pytest.mark.parametrize("end", ["import os; os._exit(0)", "import time; time.sleep(100)"])
 @pytest.mark.parametrize("kind", ["except Exception", "except"])
 async def test_a_test_that_catches_errors_does_not_catch_the_codes_end(end: str, kind: str) -> None:
