@@ -59,6 +59,8 @@ class Row:
     """Whether `fields` are the text cells of a csv file, which `rmrl.data.csv_cells` converts."""
     is_plain: bool = False
     """Whether `fields` hold nothing but plain Python types, as the rows of files do."""
+    empty_prompt: bool = False
+    """Whether the prompt may be without text, as that of a base model's free generation is."""
     problem: str = ""
     """Why the row could not be read, of a row without `fields`; "" for all others."""
     text: str = ""

@@ -26,6 +26,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -114,7 +115,8 @@ class _Fields:
             fields = plain(fields)
         names = self.names
         names.see(fields)
-        messages, plain_text = self._try(prompt_messages, fields, names) or ((), False)
+        read_prompt = partial(prompt_messages, empty_ok=self.row.empty_prompt)
+        messages, plain_text = self._try(read_prompt, fields, names) or ((), False)
         rm_prompts: dict[str, str | Messages] = {}
         for name in dict.fromkeys((*fields, *names.paths)):
             if name == RM_PROMPT or name.startswith(f"{RM_PROMPT}_"):
@@ -178,9 +180,10 @@ def is_null(value: object) -> bool:
 
 
 def prompt_messages(
-    fields: Mapping[str, Any], names: ColumnNames
+    fields: Mapping[str, Any], names: ColumnNames, *, empty_ok: bool = False
 ) -> tuple[tuple[Message, ...], bool]:
-    """Return (messages, whether the prompt is a plain string). Raises FieldError."""
+    """Return (messages, whether the prompt is a plain string). Raises FieldError, unless `empty_ok`
+    for a prompt without text too."""
     column = names.at("prompt")
     value = names.value(fields, "prompt")
     if value is ABSENT and "prompt" not in names.paths and "messages" in fields:
@@ -191,7 +194,7 @@ def prompt_messages(
     messages = as_messages(value, column)
     if column == "messages" and messages and messages[-1]["role"] == "assistant":
         messages = messages[:-1]
-    if not any(m["content"].strip() for m in messages):
+    if not empty_ok and not any(m["content"].strip() for m in messages):
         raise FieldError(
             column,
             saw=f"{shown(value)}, which has no text",

@@ -21,6 +21,7 @@ from rmrl.serve.state import add_state_routes
 from rmrl.serve.wires import SERVE_WIRES, WireRoute
 
 _CODES = {
+    400: "The request's line or its headers cannot be read",
     401: "No token, or a wrong one",
     403: "Not for this host name",
     404: "There is no such thing",

@@ -28,9 +28,15 @@ def is_open(method: str, path: str) -> bool:
 
 
 def check_caller(headers: Iterable[tuple[bytes, bytes]], token: bytes | None) -> None:
-    """Raise RequestError 401 for a wrong token. Without a token raise 403 where the request names
-    another host than this machine, as a web page does that has its own name point here."""
+    """Raise RequestError 400 for a header that names the caller twice, 401 for a wrong token.
+    Without a token raise 403 where the request names another host than this machine, as a web page
+    does that has its own name point here."""
+    headers = list(headers)
     named = dict(headers)
+    for name in (b"authorization", b"host"):
+        if sum(each == name for each, _ in headers) > 1:
+            # Whoever stands between may have read the other one.
+            raise RequestError(400, f"send the header {name.decode().title()} once")
     if token is None:
         host = named.get(b"host", b"").decode("latin-1")
         if host.startswith("["):

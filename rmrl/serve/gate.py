@@ -13,7 +13,15 @@ from dataclasses import dataclass, field
 
 from rmrl.serve.bodies import Bodies
 from rmrl.serve.caller import check_caller, is_open
-from rmrl.serve.connection import App, Message, Receive, Scope, Send, run_while_connected
+from rmrl.serve.connection import (
+    MOST_HEAD_BYTES,
+    App,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    run_while_connected,
+)
 from rmrl.serve.problems import FAULT, RequestError
 from rmrl.serve.service import Service
 
@@ -58,6 +66,20 @@ class Exchange:
         await self.send({"type": "http.response.body", "body": content})
 
 
+def check_head(scope: Scope) -> None:
+    """Raise RequestError 400 for a line and headers that are too large. The protocol itself limits
+    only what comes in several pieces."""
+    size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+    for name, value in scope["headers"]:
+        size += len(name) + len(value) + len(": \r\n")
+    if size > MOST_HEAD_BYTES:
+        raise RequestError(
+            400,
+            f"the request's line and headers are larger than {MOST_HEAD_BYTES // 2**10} KiB; send"
+            " shorter ones",
+        )
+
+
 class Gate:
     """Wraps the application."""
 
@@ -88,6 +110,7 @@ class Gate:
     async def pass_on(self, exchange: Exchange) -> None:
         """Run the request's route. Raises RequestError where the request is refused."""
         scope = exchange.scope
+        check_head(scope)
         if not is_open(scope["method"], scope["path"]):
             check_caller(scope["headers"], self._service.checked.token)
         if scope["method"] in _WITHOUT_BODY:

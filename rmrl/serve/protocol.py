@@ -14,14 +14,12 @@ from typing import Any, ClassVar
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from rmrl.serve.connection import App
+from rmrl.serve.connection import MOST_HEAD_BYTES, App
 
 _log = logging.getLogger(__name__)
 _of_clients = logging.getLogger(f"{__name__}.clients")
 _of_clients.setLevel(logging.ERROR)  # warnings are about what strangers send
 
-MOST_HEAD_BYTES = 16 * 2**10
-"""Size of a request's line and headers."""
 MOST_CONNECTIONS = 4096
 """Open connections; further ones are closed at once. Fewer where the process may open few files."""
 _BACKLOG = 2048

@@ -15,15 +15,31 @@ from rmrl.serve.problems import RequestError
 _REQUEST = "request"
 
 
-def read_rows(reader: ResponseReader, rows: Sequence[Mapping[str, Any]]) -> list[AnsweredRow]:
-    """Return the checked rows. Raises RequestError 422 for the first bad one."""
+def read_rows(
+    reader: ResponseReader, rows: Sequence[Mapping[str, Any]], empty_prompts: bool = False
+) -> list[AnsweredRow]:
+    """Return the checked rows. Raises RequestError 422 for the first bad one, among which are those
+    without a prompt, unless `empty_prompts`."""
     if not rows:
         raise RequestError(422, "there are no rows to score; give at least one row", field="rows")
     checked: list[AnsweredRow] = []
     names = ColumnNames(reader.names.paths)
     for number, fields in enumerate(rows):
         names.see(fields)
-        row = Row(file=_REQUEST, label=_REQUEST, number=number, fields=dict(fields), is_plain=True)
+        if fields.get("response") is not None and fields.get("responses") is not None:
+            raise RequestError(
+                422,
+                f"row {number} has both response and responses; send one of them",
+                field=f"rows[{number}].responses",
+            )
+        row = Row(
+            file=_REQUEST,
+            label=_REQUEST,
+            number=number,
+            fields=dict(fields),
+            is_plain=True,
+            empty_prompt=empty_prompts,
+        )
         try:
             checked.append(reader.one(row, number))
         except FieldError as error:

@@ -138,29 +138,33 @@ class Service:
         *,
         timeout_s: float | None = None,
         on_part: OnPart | None = None,
+        empty_prompts: bool = False,
     ) -> Scored:
         """Score rows as they stand in a file of `rmrl score`.
 
         `timeout_s`: seconds; None or more than serve.request_timeout_s: that. `on_part` gets
-        every part as soon as it is scored, in any order; parts are small then.
+        every part as soon as it is scored, in any order; parts are small then. `empty_prompts`: a
+        prompt may be without text.
 
         Raises RequestError: 422 for a bad row, 413 for too many, 429 for a full queue, 503 while
         loading, 504 past the deadline; and the errors of `Scorer.finish`.
         """
         scorer = self.scorer
         self.check_number(len(rows))
-        checked_rows = await self._checked(rows)
+        checked_rows = await self._checked(rows, empty_prompts)
         responses = sum(len(row.texts) for row in checked_rows)
         self.check_number(responses)
         async with self._place(responses, timeout_s):
             return await self._score(scorer, checked_rows, on_part)
 
-    async def _checked(self, rows: Sequence[Mapping[str, Any]]) -> list[AnsweredRow]:
+    async def _checked(
+        self, rows: Sequence[Mapping[str, Any]], empty_prompts: bool
+    ) -> list[AnsweredRow]:
         assert self._reader is not None
         if not self._counts_tokens:
-            return await aside(read_rows, self._reader, rows)
+            return await aside(read_rows, self._reader, rows, empty_prompts)
         async with self._counting:
-            return await asyncio.to_thread(read_rows, self._reader, rows)
+            return await asyncio.to_thread(read_rows, self._reader, rows, empty_prompts)
 
     def check_number(self, responses: int) -> None:
         """Raise RequestError 413 for more responses than may come together. A wire calls it before

@@ -121,6 +121,21 @@ async def test_a_body_that_never_ends_is_answered_in_time(served: Served) -> Non
     assert answer.status_code == 408
 
 
+async def test_a_header_that_names_the_caller_twice_is_refused(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_TOKEN", TOKEN)
+    right = ("Authorization", f"Bearer {TOKEN}")
+    async with served.client("serve.token_env=TEST_TOKEN") as client:
+        for other in (right, ("authorization", "Bearer other")):
+            answer = await client.get("/readyz", headers=[right, other])
+            assert answer.status_code == 400
+            assert answer.json()["error"]["message"] == "send the header Authorization once"
+    async with served.client() as client:
+        hosts = [("Host", "127.0.0.1"), ("Host", "evil.org")]
+        assert (await client.get("/readyz", headers=hosts)).status_code == 400
+
+
 GARBAGE = {
     "nothing": (b"", "body"),
     "no json": (b"{", "body"),
@@ -145,6 +160,8 @@ GARBAGE = {
     "no response": (b'{"rows": [{"prompt": "p", "response": "r"}, {"prompt": "p"}]}',
                     "rows[1].response"),
     "response of a number": (b'{"rows": [{"prompt": "p", "response": 7}]}', "rows[0].response"),
+    "response and responses": (
+        b'{"rows": [{"prompt": "p", "response": "r", "responses": ["r"]}]}', "rows[0].responses"),
     "no prompt": (b'{"rows": [{"response": "r"}]}', "rows[0].prompt"),
     "roles": (b'{"rows": [{"prompt": [{"role": "king", "content": "x"}], "response": "r"}]}',
               "rows[0].prompt"),

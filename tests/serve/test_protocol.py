@@ -66,6 +66,15 @@ def test_a_head_is_limited_in_size(served: Served) -> None:
         assert until_closed(client).startswith(b"HTTP/1.1 400")
 
 
+def test_a_head_in_one_piece_is_limited_too(served: Served) -> None:
+    fits = b"a" * (protocol.MOST_HEAD_BYTES - 200)
+    with live(served) as address:
+        for value, code in ((fits, b"200"), (fits + b"a" * 400, b"400")):
+            with connected(address) as client:
+                client.sendall(HEAD + b"Connection: close\r\nX: " + value + b"\r\n\r\n")
+                assert until_closed(client).startswith(b"HTTP/1.1 " + code)
+
+
 def test_a_head_that_never_ends_closes_its_connection(served: Served) -> None:
     clock = MovedClock()
     with live(served, idle_s=IDLE_S, clock=clock) as address, ExitStack() as stack:

@@ -84,7 +84,6 @@ async def test_a_client_that_cannot_read_null_gets_the_number_that_was_set(serve
         ({"query": ["ab", "cd"], "prompts": ["a"]}, "prompts"),
         ({"query": ["ab"], "prompts": ["a"], "labels": ["1", "2"]}, "labels"),
         ({"query": "ab", "prompts": ["a"]}, "query"),
-        ({"query": ["ab"], "prompts": [""]}, "prompts[0]"),
         ({"query": ["ab"]}, "prompts"),
         ({"query": ["ab"], "prompts": ["a"], "labels": [True]}, "labels[0]"),
     ],
@@ -93,6 +92,13 @@ async def test_openrlhf_names_the_bad_field(
     served: Served, body: dict[str, Any], field: str
 ) -> None:
     assert await refused(served, "/get_reward", body) == (422, field)
+
+
+async def test_openrlhf_may_send_an_empty_prompt(served: Served) -> None:
+    body = {"query": ["four</s>", "How?four"], "prompts": ["", "How?"], "labels": ["4", "4"]}
+    assert (await posted(served, "/get_reward", body))["rewards"] == [0.4, 0.4]
+    body = {"query": ["four"], "prompts": [""], "labels": [""]}
+    assert (await posted(served, "/get_reward", body))["rewards"] == [0.4]
 
 
 @pytest.mark.parametrize("value", ["nan", "inf"])
@@ -286,3 +292,14 @@ async def test_nemo_gym_names_the_bad_field(
     served: Served, more: dict[str, Any], field: str
 ) -> None:
     assert await refused(served, "/verify", episode("a", **more)) == (422, field)
+
+
+async def test_a_reference_in_the_verifiers_metadata_is_read(served: Served) -> None:
+    (served.bench.folder / "functions" / "equal.py").write_text(EQUAL)
+    body = episode("4", verifier_metadata={"expected_answer": "4", "level": 1})
+    del body["expected_answer"]
+    answer = await posted(served, "/verify", body, "reward.models=[equal]")
+    assert answer["reward"] == 1.0
+    assert answer["verifier_metadata"] == body["verifier_metadata"]
+    first = {**body, "expected_answer": "5"}
+    assert (await posted(served, "/verify", first, "reward.models=[equal]"))["reward"] == 0.0

@@ -6,8 +6,8 @@
     POST /seed_session {...} -> {}; episodes have no state here
 
 The prompt is `input`, the response the last message of `output`; earlier messages and tool calls
-belong to the prompt. The reference answer is `ground_truth`, else `expected_answer`; the other
-fields are columns of the row.
+belong to the prompt. The reference answer is `ground_truth`, else `expected_answer`, else
+`verifier_metadata.expected_answer`; the other fields are columns of the row.
 
 NeMo Gym requires a number as reward and has its own form of a missing one: `mask_sample` true, so
 that the sample does not count, `failure_kind` and `failure_reason`, and `_ng_failure_class`, by
@@ -126,6 +126,8 @@ async def answer(body: VerifyBody, service: Service) -> dict[str, Any]:
     reference = further.pop(GROUND_TRUTH, None)
     if reference is None:
         reference = fields.get("expected_answer")
+    if reference is None and isinstance(further.get("verifier_metadata"), dict):
+        reference = further["verifier_metadata"].get("expected_answer")
     before, response = parted(turns_of(body.response.output))
     prompt: Any = body.responses_create_params.input
     if isinstance(prompt, list):

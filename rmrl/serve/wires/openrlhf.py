@@ -83,7 +83,7 @@ async def answer(body: RewardBody, service: Service) -> dict[str, Any]:
                 field=name,
             )
     rows = await aside(_rows, body, labels, service)
-    scored = await scored_rows(service, rows, places=_PLACES)
+    scored = await scored_rows(service, rows, places=_PLACES, empty_prompts=True)
     rewards = [reward_of(row, service) for row in scored]
     logs: dict[str, list[float | None]] = {}
     for name in service.names:

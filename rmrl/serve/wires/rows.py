@@ -48,16 +48,20 @@ def row_of(
 
 
 async def scored_rows(
-    service: Service, rows: Sequence[Mapping[str, Any]], *, places: Mapping[str, str]
+    service: Service,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    places: Mapping[str, str],
+    empty_prompts: bool = False,
 ) -> Sequence[ScoredRow]:
     """Score rows that have one response each.
 
     `places`: column of a row -> its place in the body, {} being the row's number, e.g.
     {"prompt": "prompts[{}]"}; "" is the place of other columns, and without its number that of all
-    rows. Raises RequestError naming that place.
+    rows. `empty_prompts`: see `Service.score`. Raises RequestError naming that place.
     """
     try:
-        scored = await service.score(rows)
+        scored = await service.score(rows, empty_prompts=empty_prompts)
     except RequestError as error:
         match = _PLACE.fullmatch(error.field or "")
         if match is None:
