@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
+from operator import attrgetter
 from pathlib import Path
 
 from rmrl.cluster.devices import Devices, cpu_devices, local_devices
@@ -130,8 +131,10 @@ def check_first_rows(checked: CheckedScoring, rows: Sequence[AnsweredRow]) -> No
     """Check rows in memory as `check_scoring` checks the first rows of files. Raises ConfigError
     with every problem."""
     problems = Problems()
+    columns = dict.fromkeys(chain.from_iterable(map(attrgetter("fields"), rows[:_FIRST_ROWS])))
     first = response_rows(rows[:_FIRST_ROWS])
-    problems.add(reward_preflight(checked.specs, first, device=checked.device))
+    checking = reward_preflight(checked.specs, first, device=checked.device, columns=tuple(columns))
+    problems.add(checking)
     problems.raise_any()
 
 
@@ -188,12 +191,14 @@ def _first_round(
 ) -> None:
     """Add every problem of the checkpoints' headers and the first rows."""
     rows: list[ResponseRow] = []
+    columns: dict[str, None] = {}
     if config.data.files is not None:
         with problems.collecting():
             counting = without_tokenizer(config, specs)
-            answered = answered_rows(config.data, count_tokens=counting)
-            rows = response_rows(list(islice(answered, _FIRST_ROWS)))
-    problems.add(reward_preflight(specs, rows, device=device))
+            answered = list(islice(answered_rows(config.data, count_tokens=counting), _FIRST_ROWS))
+            columns |= dict.fromkeys(chain.from_iterable(map(attrgetter("fields"), answered)))
+            rows = response_rows(answered)
+    problems.add(reward_preflight(specs, rows, device=device, columns=tuple(columns)))
 
 
 def _output(config: ScoreConfig, problems: Problems, *, needs_out: bool) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 from rmrl.errors import RewardFunctionError
@@ -43,9 +44,10 @@ def reward_preflight(
     rows: Sequence[ResponseRow],
     *,
     device: str,
+    columns: Sequence[str] = (),
 ) -> list[str]:
     """Problems as full sentences. `rows`: the first rows of the data, with any responses; without
-    rows no rule is called.
+    rows no rule is called. `columns`: of the data, for a reference that is missing.
 
     A rule that failed on some of its trial rows only is logged as a warning.
     """
@@ -55,7 +57,14 @@ def reward_preflight(
         *_machine_problems(specs),
         *_reference_problems(specs, rows),
     ]
-    return [*problems, *_trial_problems(specs, rows)]
+    advice = "correct the function before the run"
+    references = set(map(attrgetter("prompt.ground_truth"), rows))
+    if columns and references == {None}:
+        advice = (
+            f"no row here has a reference; the columns are {', '.join(columns)}: if one of them"
+            " holds it, name it, data.columns.reference=..., else correct the function"
+        )
+    return [*problems, *_trial_problems(specs, rows, advice=advice)]
 
 
 def package_problem(key: str, name: str, part: object, *, device: str) -> str:
@@ -129,7 +138,10 @@ def _rows_of(spec: RewardSpec, rows: Sequence[ResponseRow]) -> list[ResponseRow]
     return [row for row in rows if spec.sources is None or row.prompt.data_source in spec.sources]
 
 
-def _trial_problems(specs: Sequence[RewardSpec], rows: Sequence[ResponseRow]) -> list[str]:
+def _trial_problems(
+    specs: Sequence[RewardSpec], rows: Sequence[ResponseRow], *, advice: str
+) -> list[str]:
+    """`advice`: what to do where a rule fails on all of its trial rows."""
     rules = [
         spec for spec in specs if kind_facts(spec.kind).calls_function and _rows_of(spec, rows)
     ]
@@ -160,7 +172,7 @@ def _trial_problems(specs: Sequence[RewardSpec], rows: Sequence[ResponseRow]) ->
                 f" {row.prompt.ground_truth!r:.80}, response {row.text!r:.80})"
             )
             if len(failures) == len(trial):
-                problems.append(f"{sentence}; correct the function before the run")
+                problems.append(f"{sentence}; {advice}")
             else:
                 _log.warning(f"{sentence}; such rows have no reward from it")
     return problems

@@ -24,6 +24,7 @@ from rmrl.config.legacy import translate
 from rmrl.config.schema import Config, CriticConfig
 from rmrl.data.dataset import PromptTable, iterate_rows, load_prompts, make_prompt
 from rmrl.data.loader import PromptLoader
+from rmrl.data.rows import file_list, read_rows
 from rmrl.errors import ConfigError, Problems
 from rmrl.inference.rollout import ROLLOUT_ENGINES
 from rmrl.models.checkpoint_inspect import local_checkpoint, max_positions, read_config
@@ -196,7 +197,11 @@ def _first_round(
     for split in ("train", "val"):
         with problems.collecting():
             rows += _first_rows(config, split)
-    problems.add(reward_preflight(rewards.specs, rows, device=device))
+    columns: tuple[str, ...] = ()
+    if rows and config.data.train_files:
+        files = file_list(config.data.train_files, "data.train_files")
+        columns = tuple(next(read_rows(files[0])).fields)
+    problems.add(reward_preflight(rewards.specs, rows, device=device, columns=columns))
     if problems:
         _folders(config, problems, needs_out=needs_out)
         problems.raise_any()

@@ -169,3 +169,14 @@ def test_a_rule_of_token_ids_is_not_tried_on_rows_of_text(tmp_path: Path) -> Non
         problems[name] = reward_preflight(resolved.specs, rows("1", "2"), device="cpu")
     assert "gave no verdict on 2 of 2 trial responses" in problems["text"][0]
     assert problems["ids"] == []
+
+
+def test_a_missing_reference_is_answered_with_the_columns_there_are(tmp_path: Path) -> None:
+    specs = rule(tmp_path, "return float(int(ground_truth))")
+    columns = ("question", "gold")
+    (problem,) = reward_preflight(specs, rows(None, None), device="cpu", columns=columns)
+    assert "no row here has a reference; the columns are question, gold" in problem
+    assert "data.columns.reference=..." in problem
+    # Here the function is at fault.
+    (problem,) = reward_preflight(specs, rows("four"), device="cpu", columns=columns)
+    assert problem.endswith("; correct the function before the run")
