@@ -22,36 +22,44 @@ def counting(
     total: int, *, done: int = 0, every_s: float = _LINE_EVERY_S, clock: Clock = time.monotonic
 ) -> Iterator[Callable[[int], None]]:
     """Yield a function that takes the number of responses scored so far. The first `done` were
-    scored earlier and do not count for the speed."""
+    scored earlier and do not count for the speed, nor does the time before the first scores, in
+    which models are loaded."""
     if sys.stderr.isatty():
         with tqdm(total=total, initial=done, desc="score", unit="resp", mininterval=0.5) as bar:
 
             def advance(count: int) -> None:
+                if bar.n == done and count > done:
+                    bar.unpause()
                 bar.update(count - bar.n)
 
             yield advance
         return
-    started = clock()
-    last_line = started
+    last_line = clock()
+    first: tuple[int, float] | None = None
 
     def update(count: int) -> None:
-        nonlocal last_line
-        scored = count - done
+        nonlocal last_line, first
         now = clock()
-        remaining = total - count
-        if now - last_line >= every_s and remaining > 0 and scored > 0:
-            last_line = now
-            speed = scored / (now - started)
-            seconds = remaining / speed
-            if seconds < 90:
-                duration = f"{seconds:.0f} s"
-            elif seconds < 90 * 60:
-                duration = f"{seconds / 60:.0f} min"
-            else:
-                duration = f"{seconds / 3600:.1f} h"
-            _log.info(
-                f"scored {done + scored} of {total} responses, {speed:.3g} a second, about"
-                f" {duration} left"
-            )
+        if first is None:
+            if count <= done:
+                return
+            first = (count, now)
+        if now - last_line < every_s or count >= total:
+            return
+        last_line = now
+        line = f"scored {count} of {total} responses"
+        first_count, first_time = first
+        if count > first_count:
+            speed = (count - first_count) / (now - first_time)
+            line += f", {speed:.3g} a second, about {_rough((total - count) / speed)} left"
+        _log.info(line)
 
     yield update
+
+
+def _rough(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -4,13 +4,15 @@ left instead of the bar.
 step 3/20 | reward 0.412 | answer_judge 0.55 (miss 0%) | scalar -1.20 | kl 0.0012 | len 23.1 | gen
 2.1s score 3.0s | 13.0s
 
-A line is as wide as the terminal, 80 columns in a file. What does not fit is left out, the least
-important first: seconds per stage, length, KL, then components without missing verdicts ("+2"
-counts those). metrics.jsonl has everything.
+A line is as wide as the terminal, 100 columns in a file. Where it does not fit, the seconds per
+stage are left out, then the rewards get short names (ans_jud), then length, KL and the time left
+are left out. Every reward stays: what is still too long goes on in the next line. metrics.jsonl has
+everything.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import time
@@ -31,6 +33,12 @@ STAGES = {
     "publish": "sync",
 }
 """Stages shown in the line, and their short names."""
+
+
+_FILE_COLUMNS = 100
+_BETWEEN = " | "
+_SHORT_NAMES = 3
+"""Rank at which rewards get short names."""
 
 
 class ConsoleSink:
@@ -71,7 +79,7 @@ class ConsoleSink:
             remaining = self._total - step
             if remaining > 0:
                 eta = f"eta {duration((self._now() - self._start) / done * remaining)}"
-        width = shutil.get_terminal_size().columns
+        width = shutil.get_terminal_size((_FILE_COLUMNS, 24)).columns
         self._print(step_line(step, metrics, total=self._total, eta=eta, width=width))
         if self._bar is not None and is_step:
             self._bar.update(step - self._bar.n)
@@ -102,7 +110,8 @@ class _Part:
 
     text: str
     rank: int
-    component: bool = False
+    short: str = ""
+    """A reward's text with its short name."""
 
 
 def step_line(
@@ -113,51 +122,68 @@ def step_line(
     eta: str = "",
     width: int | None = None,
 ) -> str:
-    """Format the step as one line of at most `width` characters where the unranked parts allow it
-    (None: everything).
+    """Format the step as one line of at most `width` characters (None: everything), or as several
+    where the unranked parts are longer.
 
     Numbers that were not measured are left out.
     """
     parts = [_Part(f"step {step}" if total is None else f"step {step}/{total}", 0)]
 
-    def add(text: str, rank: int, component: bool = False) -> None:
+    def add(text: str, rank: int, short: str = "") -> None:
         if text:
-            parts.append(_Part(text, rank, component))
+            parts.append(_Part(text, rank, short))
 
     add(_value(metrics, names.REWARD_MEAN, "reward {:.3f}"), 0)
-    for place, name in enumerate(names.component_names(metrics)):
-        misses = metrics.get(names.score_key(name, "missing"), 0.0) > 0
-        add(_component(metrics, name), 2 if misses else 3 + place, component=True)
-    add(_value(metrics, names.REF_KL if names.REF_KL in metrics else names.KL, "kl {:.4f}"), 101)
-    add(_value(metrics, names.LENGTH_MEAN, "len {:.1f}"), 102)
+    components = names.component_names(metrics)
+    short_names = _short(components)
+    for name in components:
+        values = _component(metrics, name)
+        add(f"{name} {values}", 0, f"{short_names[name]} {values.removesuffix(' (miss 0%)')}")
+    add(_value(metrics, names.REF_KL if names.REF_KL in metrics else names.KL, "kl {:.4f}"), 1)
+    add(_value(metrics, names.LENGTH_MEAN, "len {:.1f}"), 2)
     for name in names.validation_names(metrics):
-        add(_validation(metrics, name), 2)
+        add(_validation(metrics, name), 0)
     stages: list[str] = []
     for name, short in STAGES.items():
         stages.append(_value(metrics, names.stage_time(name), short + " {:.1f}s"))
-    add(" ".join(filter(None, stages)), 103)
-    add(_value(metrics, names.STEP_TIME, "{:.1f}s"), 1)
-    add(eta, 2)
+    add(" ".join(filter(None, stages)), _SHORT_NAMES + 1)
+    add(_value(metrics, names.STEP_TIME, "{:.1f}s"), 0)
+    add(eta, 1)
     return _joined(parts, width)
 
 
 def _joined(parts: Sequence[_Part], width: int | None) -> str:
     pieces = list(parts)
-    line = " | ".join(part.text for part in pieces)
-    left_out = 0
-    while width is not None and len(line) > width:
-        last = max(pieces, key=lambda part: part.rank)
-        if last.rank == 0:
+    ranks = sorted({_SHORT_NAMES, *(part.rank for part in parts)}, reverse=True)
+    texts = [part.text for part in pieces]
+    for rank in ranks:
+        if width is None or rank == 0 or len(_BETWEEN.join(texts)) <= width:
             break
-        pieces.remove(last)
-        left_out += last.component
-        texts = [part.text for part in pieces]
-        if left_out:
-            # "+2" behind the components where two more were left out
-            components = [i for i, part in enumerate(pieces) if part.component]
-            texts.insert(components[-1] + 1 if components else min(2, len(texts)), f"+{left_out}")
-        line = " | ".join(texts)
-    return line
+        texts = []
+        pieces = [part for part in pieces if part.rank < rank or part.rank == 0]
+        for part in pieces:
+            texts.append(part.short or part.text if rank <= _SHORT_NAMES else part.text)
+    lines = [texts[0]]
+    for text in texts[1:]:
+        if width is not None and len(lines[-1]) + len(_BETWEEN) + len(text) > width:
+            lines.append(f"  {text}")
+        else:
+            lines[-1] += _BETWEEN + text
+    return "\n".join(lines)
+
+
+def _short(components: Sequence[str]) -> dict[str, str]:
+    """Return name -> the first letters of its words (answer_judge: ans_jud); the name itself where
+    another has the same."""
+    short: dict[str, str] = {}
+    for name in components:
+        words = re.split(r"[_\W]+", name)
+        short[name] = "_".join(word if len(word) <= 4 else word[:3] for word in words)
+    values = list(short.values())
+    for name, text in short.items():
+        if values.count(text) > 1:
+            short[name] = name
+    return short
 
 
 def number(value: float) -> str:
@@ -192,7 +218,7 @@ def _component(metrics: Mapping[str, float], name: str) -> str:
     # A judge that writes text can always be misread, so its misses stand even at 0; the others'
     # only when there are any.
     misses = f" (miss {_percent(missing)})" if missing > 0 or writes else ""
-    return f"{name} {'-' if mean is None else number(mean)}{misses}"
+    return f"{'-' if mean is None else number(mean)}{misses}"
 
 
 def _validation(metrics: Mapping[str, float], name: str) -> str:

@@ -42,31 +42,48 @@ def test_the_whole_line() -> None:
     assert step_line(3, METRICS, total=20) == expected
 
 
-def test_a_line_fits_its_width_and_loses_the_least_important_first() -> None:
+def test_a_line_fits_its_width_and_keeps_every_reward() -> None:
     assert (
-        step_line(3, METRICS, total=20, width=90)
+        step_line(3, METRICS, total=20, width=100)
         == "step 3/20 | reward 0.412 | answer_judge 0.55 (miss 0%) | scalar -1.20 | kl 0.0012 |"
-        " 13.0s"
+        " len 23.1 | 13.0s"
     )
     assert (
-        step_line(3, METRICS, total=20, width=80, eta="eta 20s")
-        == "step 3/20 | reward 0.412 | answer_judge 0.55 (miss 0%) | +1 | 13.0s | eta 20s"
+        step_line(3, METRICS, total=20, width=94, eta="eta 20s")
+        == "step 3/20 | reward 0.412 | ans_jud 0.55 | sca -1.20 | kl 0.0012 | len 23.1 | 13.0s |"
+        " eta 20s"
     )
-    assert step_line(3, METRICS, total=20, width=40) == "step 3/20 | reward 0.412 | +2 | 13.0s"
-    assert step_line(3, METRICS, total=20, width=5) == "step 3/20 | reward 0.412 | +2"
+    assert (
+        step_line(3, METRICS, total=20, width=60)
+        == "step 3/20 | reward 0.412 | ans_jud 0.55 | sca -1.20 | 13.0s"
+    )
+    assert step_line(3, METRICS, total=20, width=40) == (
+        "step 3/20 | reward 0.412 | ans_jud 0.55\n  sca -1.20 | 13.0s"
+    )
 
 
-def test_a_component_with_missing_verdicts_stays_longer_than_the_others() -> None:
+def test_twenty_rewards_go_on_in_the_next_lines() -> None:
+    metrics = {"reward/mean": 0.5}
+    for number_ in range(20):
+        metrics[f"score/criterion{number_}/mean"] = 0.25
+        metrics[f"score/criterion{number_}/missing"] = 0.0
+    lines = step_line(3, metrics, total=20, width=100).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert "\n".join(lines).count(" 0.25") == 20
+    assert all(line.startswith("  criterion") for line in lines[1:])
+
+
+def test_a_component_with_missing_verdicts_says_so_behind_its_short_name() -> None:
     metrics = {**METRICS, "score/scalar/missing": 0.5}
-    assert "scalar -1.20 (miss 50%)" in step_line(3, metrics, total=20, width=66)
-    assert "answer_judge" not in step_line(3, metrics, total=20, width=66)
+    line = step_line(3, metrics, total=20, width=74)
+    assert line == "step 3/20 | reward 0.412 | ans_jud 0.55 | sca -1.20 (miss 50%) | 13.0s"
 
 
 def test_a_wide_terminal_shows_more_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = {}
-    for columns in ("80", "200"):
+    for columns in ("80", "", "200"):
         monkeypatch.setenv("COLUMNS", columns)
         stream = io.StringIO()
         ConsoleSink(
@@ -74,6 +91,7 @@ def test_a_wide_terminal_shows_more_columns(
         ).log(3, METRICS)
         lines[columns] = stream.getvalue().rstrip("\n")
     assert len(lines["80"]) <= 80
+    assert 80 < len(lines[""]) <= 100
     assert "gen 2.1s score 3.0s train 6.2s" in lines["200"]
 
 
