@@ -135,17 +135,17 @@ def step_line(
 
     add(_value(metrics, names.REWARD_MEAN, "reward {:.3f}"), 0)
     components = names.component_names(metrics)
-    short_names = _short(components)
+    short = short_names(components)
     for name in components:
         values = _component(metrics, name)
-        add(f"{name} {values}", 0, f"{short_names[name]} {values.removesuffix(' (miss 0%)')}")
+        add(f"{name} {values}", 0, f"{short[name]} {values.removesuffix(' (miss 0%)')}")
     add(_value(metrics, names.REF_KL if names.REF_KL in metrics else names.KL, "kl {:.4f}"), 1)
     add(_value(metrics, names.LENGTH_MEAN, "len {:.1f}"), 2)
     for name in names.validation_names(metrics):
         add(_validation(metrics, name), 0)
     stages: list[str] = []
-    for name, short in STAGES.items():
-        stages.append(_value(metrics, names.stage_time(name), short + " {:.1f}s"))
+    for name, label in STAGES.items():
+        stages.append(_value(metrics, names.stage_time(name), label + " {:.1f}s"))
     add(" ".join(filter(None, stages)), _SHORT_NAMES + 1)
     add(_value(metrics, names.STEP_TIME, "{:.1f}s"), 0)
     add(eta, 1)
@@ -172,7 +172,7 @@ def _joined(parts: Sequence[_Part], width: int | None) -> str:
     return "\n".join(lines)
 
 
-def _short(components: Sequence[str]) -> dict[str, str]:
+def short_names(components: Sequence[str]) -> dict[str, str]:
     """Return name -> the first letters of its words (answer_judge: ans_jud); the name itself where
     another has the same."""
     short: dict[str, str] = {}
