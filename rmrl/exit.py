@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TextIO
 
-from rmrl.errors import Interrupted, RmrlError
+from rmrl.errors import ConfigError, Interrupted, RmrlError
 from rmrl.interrupt import INTERRUPTED, raise_at_interrupt
 from rmrl.logs import FILE_ONLY, command_log
 
@@ -47,6 +47,16 @@ def exit_code() -> Iterator[ExitCode]:
             print(f"\n{text}", file=sys.stderr, flush=True)
             _log.error(text, extra=FILE_ONLY)
             code.value = error.exit_code
+        except ModuleNotFoundError as error:
+            from rmrl.config.installed import left_out_problem  # it reads the metadata of packages
+
+            problem = left_out_problem(error)
+            if not problem or os.environ.get("RMRL_TRACEBACK"):
+                raise
+            text = f"ConfigError: {problem}"
+            print(f"\n{text}", file=sys.stderr, flush=True)
+            _log.error(text, extra=FILE_ONLY)
+            code.value = ConfigError.exit_code
         except KeyboardInterrupt as error:
             _log.info(str(error) or "interrupted")
             code.value = INTERRUPTED

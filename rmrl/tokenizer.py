@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rmrl.config.installed import companion_problem, left_out_problem
 from rmrl.config.schema import ModelConfig
 from rmrl.errors import ConfigError, first_line
 from rmrl.startup import quick_imports
@@ -50,7 +51,12 @@ def load_tokenizer(path: str, *, trust_remote_code: bool, chat_template: str | N
             tokenizer = AutoTokenizer.from_pretrained(
                 str(folder) if folder.exists() else path, trust_remote_code=trust_remote_code
             )
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        problem = companion_problem(error)
+        if not problem and isinstance(error, ModuleNotFoundError):
+            problem = left_out_problem(error)
+        if problem:
+            raise ConfigError(problem) from error
         raise ConfigError(
             f"tokenizer: saw '{path}', which could not be loaded ({type(error).__name__}:"
             f" {first_line(error)}); {_NEED}"

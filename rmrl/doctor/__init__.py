@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from rmrl.config.installed import left_out_problem
 from rmrl.doctor.finding import Finding
 from rmrl.errors import first_line
 from rmrl.registry import Registry
@@ -31,4 +32,6 @@ def findings_of(name: str) -> Sequence[Finding]:
     try:
         return CHECKS[name]()
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and left_out_problem(error):
+            return [Finding("note", f"{name}: {left_out_problem(error)}")]
         return [Finding("problem", f"{name}: {type(error).__name__}: {first_line(error)}")]

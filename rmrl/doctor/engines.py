@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 
-import torch
-
+from rmrl.config.installed import companion_problem, install_line
 from rmrl.doctor import child
 from rmrl.doctor.finding import Finding, ok
 from rmrl.errors import RmrlError
@@ -21,9 +20,12 @@ _RAY_DEADLINE_S = 180.0
 def check_vllm() -> list[Finding]:
     """Import vLLM as an engine's process does."""
     extra = "cpu"
-    if torch.cuda.is_available():
-        extra = "cuda"
-    install = f'pip install "rmrl-toolkit[{extra}]"'
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+
+        if torch.cuda.is_available():
+            extra = "cuda"
+    install = install_line(extra)
     if importlib.util.find_spec("vllm") is None:
         text = "vLLM is not installed: rules, servers and engine hf work without it"
         return [Finding("note", text, install)]
@@ -35,7 +37,8 @@ def check_vllm() -> list[Finding]:
             environment=engine_environment(device=extra, threads=1),
         )
     except RmrlError as error:
-        return [Finding("problem", f"vLLM cannot be imported: {error}", install)]
+        advice = companion_problem(str(error)) or install
+        return [Finding("problem", f"vLLM cannot be imported: {error}", advice)]
     text = f"vLLM {result['version']} for {result['platform']}"
     if result["platform"] == extra:
         return [ok(text)]
@@ -50,6 +53,9 @@ def check_vllm() -> list[Finding]:
 
 def check_ray() -> list[Finding]:
     """Start Ray, or join the cluster of RAY_ADDRESS, and run a task on it."""
+    if importlib.util.find_spec("ray") is None:
+        text = "Ray is not installed: rules, servers and engine hf work without it"
+        return [Finding("note", text, f"for training: {install_line('train')}")]
     _log.info("Ray is started, which takes seconds to a minute")
     try:
         result = child.run("rmrl.cluster.probe:probe", deadline_s=_RAY_DEADLINE_S, environment={})

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections import defaultdict
 from importlib.metadata import PackageNotFoundError, requires, version
 
 from packaging.requirements import Requirement
 
-from rmrl.config.installed import OWN_DISTRIBUTION, other_rmrl_problem
+from rmrl.config.installed import (
+    COMPANIONS,
+    OWN_DISTRIBUTION,
+    companion_problem,
+    other_rmrl_problem,
+)
+from rmrl.doctor import child
 from rmrl.doctor.finding import Finding, ok
+from rmrl.errors import RmrlError
 
 _DISPLAYED = ("torch", "transformers", "ray", "datasets", "pyarrow", "math-verify")
-_USER_EXTRAS = ("similarity", "megatron", "lora", "trackers", "multinode")
+_IMPORT_DEADLINE_S = 120.0
+_USER_EXTRAS = ("train", "similarity", "megatron", "lora", "trackers", "multinode")
 """Extras that a user chooses; those of the inference engine are the engines' own findings."""
 
 
@@ -44,7 +53,31 @@ def check_packages() -> list[Finding]:
             if problem:
                 findings.append(Finding("problem", problem, f"pip install '{requirement}'"))
     findings += _extras(requirements)
+    return findings + companion_findings()
+
+
+def companion_findings() -> list[Finding]:
+    """Import what is compiled for one build of torch, each in a process of its own."""
+    findings: list[Finding] = []
+    for name in COMPANIONS:
+        installed = version_or_none(name)
+        if installed is None:
+            continue
+        try:
+            child.run(
+                "rmrl.doctor.packages:imported", name, deadline_s=_IMPORT_DEADLINE_S, environment={}
+            )
+        except RmrlError as error:
+            advice = companion_problem(f"{name}: {error}")
+            text = f"{name} {installed} cannot be imported: {error}"
+            findings.append(Finding("problem", text, advice))
     return findings
+
+
+def imported(name: str) -> dict[str, str]:
+    """Import a package; in a process of its own, since what is of another build may crash."""
+    importlib.import_module(name)
+    return {"package": name}
 
 
 def version_or_none(name: str) -> str | None:

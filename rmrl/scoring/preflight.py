@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
+from rmrl.config.installed import install_line
 from rmrl.errors import RewardFunctionError
 from rmrl.inference.scoring import ENGINES
 from rmrl.registry import missing_package, version_problem
@@ -75,7 +76,7 @@ def package_problem(key: str, name: str, part: object, *, device: str) -> str:
         problem = version_problem(part)
         return f"{key}={name}: {problem}" if problem else ""
     extra = device if package == "vllm" else _EXTRAS.get(package)
-    command = f'pip install "rmrl-toolkit[{extra}]"' if extra else f"pip install {package}"
+    command = install_line(extra) if extra else f"pip install {package}"
     return f"{key}={name} needs the package {package}, which is not installed: {command}"
 
 

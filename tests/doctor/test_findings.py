@@ -47,7 +47,7 @@ def test_what_this_environment_lacks_names_the_command(monkeypatch: pytest.Monke
     monkeypatch.setattr(packages, "version_or_none", versions.get)
     findings = packages.check_packages()
     advice = [finding.advice for finding in findings if finding.level == "problem"]
-    assert "pip install 'transformers>=5'" in advice
+    assert "pip install 'httpx>=0.28'" in advice
     assert not any("torch" in text for text in advice)
     extras = [finding.text for finding in findings if finding.level == "note"]
     assert "extra trackers: trackio is not installed" in extras

