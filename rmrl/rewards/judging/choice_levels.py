@@ -31,7 +31,7 @@ _TIE_WORD = re.compile(
 _LABEL = (
     r"(?<![A-Za-z_])(?:(?:my|the|final|overall|evaluation|response|preferred"
     r"|correct) ){0,3}(?:verdict|winner|decision|choice|answer|preference"
-    r"|preferred(?: \w{2,12})?"
+    r"|preferred(?: \w{2,12})?|overall|correction"
     r"|judge?ment|conclusion|result|selection|pick|outcome|label|(?:better|best|winning"
     r"|superior) (?:response|answer|output|assistant|one|option|choice|summary|candidate"
     r"|model))s?\]?"
@@ -61,7 +61,8 @@ _BARE = re.compile(
     rf"|(?P<id>[A-Z]|[0-9]{{1,2}})|(?P<tie>{_TIE_WORD.pattern}))[\s\"'“”)\].!]*",
 )
 _OPENS = re.compile(
-    rf"[\s\"'(\[#]*(?:(?P<name>{MENTION})|(?P<id>[A-Z])|(?P<tie>(?!)))[)\]\"']?(?:\s?[.,;:!]\s"
+    rf"[\s\"'(\[#]*(?:(?P<name>{MENTION})|(?P<id>[A-Z])|(?P<tie>(?!)))[)\]\"']?"
+    rf"(?:\s?[.,;:!]\s(?!\s?[0-9])"
     rf"|\s?[—–-]{{1,2}}\s|\s(?:because|since)\s)"
 )
 _PAIR_OF_SCORES = re.compile(
@@ -74,45 +75,49 @@ _NEGATIVE = re.compile(
     r"|weak\w*|bad\w*|poor\w*|incomplete|irrelevant|miss(?:es|ing|ed)"
     r"|unhelpful|inaccurate\w*|however|but|although|though|reject\w*|avoid\w*|error\w*"
     r"|mistake\w*|(?:could|might|should)"
-    r" (?:be|have)|needs?|improve\w*|if|whether|unless|both|other|tie)\b|n't\b|不|没|错|差",
+    r" (?:be|have)|needs?|improve\w*|if|whether|unless|both|other|tie"
+    r"|nicht|kein\w*|schlecht\w*|falsch\w*)\b|n't\b|不|没|错|差",
     re.IGNORECASE,
 )
 _SENTENCE_OF_MENTION = re.compile(rf"[^.!?。\n]{{0,400}}{MENTION}[^.!?。\n]{{0,400}}[.!?。]?")
 
 
 def read_view_for_choice(
-    view: str, choices: Choices, *, cut: bool, ended: bool
+    view: str, choices: Choices, *, cut: bool, ended: bool, firm: bool = False
 ) -> Reading[str] | None:
     """The choice in `view`; None where nothing in it reads like one.
 
-    `ended`: the text does not break off in mid-sentence.
+    `ended`: the text does not break off in mid-sentence. `firm`: a statement on one aspect does
+    not count, nor does a lone mention.
     """
     text = plain(view)
     marked_up = choices.marked_up(text)
-    reading = decide(list(_marked(view, text, choices, cut=cut)), text)
+    reading = decide(list(_marked(view, text, choices, cut=cut)))
     if reading is not None:
         return reading
-    statements = stated(marked_up, choices)
+    statements = [*stated(marked_up, choices), *_compared(marked_up, choices)]
+    if firm:
+        statements = [each for each in statements if each.rank >= PLAIN]
     lines = _of_lines(text, marked_up, choices, cut=cut)
-    reading = decide([*_labelled(marked_up, choices, cut=cut), *lines], marked_up)
+    reading = decide([*_labelled(marked_up, choices, cut=cut), *lines])
     if reading is not None:
         if reading.form not in ("first line", "last line"):
             return reading
         # A bare line may be a title, so the judge's statements must not be another verdict.
         plain_statements = [each for each in statements if each.rank >= PLAIN]
-        statement = decide(plain_statements, marked_up)
+        statement = decide(plain_statements)
         if statement is None or statement.verdict in (None, reading.verdict):
             return reading
         return Reading(None, reason="contradiction")
-    reading = decide(statements, marked_up)
+    reading = decide(statements)
     if reading is not None:
         ended = ended or _ends_with(statements, marked_up, words=_CLOSING_WORDS)
-    else:
+    elif not firm:
         mentions = _lone_mentions(marked_up, choices)
         casual = ended and not text.lstrip()[:1].isupper()
         stops = marked_up.rstrip(" \n)\"'")[-1:] in (".", "!", "。")
         ended = casual or stops or _ends_with(mentions, marked_up, words=0)
-        reading = decide(mentions, marked_up)
+        reading = decide(mentions)
     if reading is None or (ended and not cut):
         return reading
     return Reading(None, reason="cut off")
@@ -141,7 +146,7 @@ def read_json_for_choice(view: str, choices: Choices) -> Reading[str] | None:
             value = _value(plain(str(content)), choices)
             if value is not None:
                 candidates.append(Candidate(value or None, 0, 0, "marked"))
-    return decide(candidates, view)
+    return decide(candidates)
 
 
 # --- marked
@@ -191,7 +196,7 @@ def _value(content: str, choices: Choices) -> str | None:
     bare = _BARE.fullmatch(marked_up)
     if bare is not None:
         return _named(bare, choices)
-    reading = decide(stated(marked_up, choices), marked_up)
+    reading = decide(stated(marked_up, choices))
     if reading is None or reading.reason == "contradiction":
         return None
     return reading.verdict or ""
@@ -302,6 +307,48 @@ _TITLE_WORDS = 4
 _BEGINS = re.compile(
     rf"[\s\"'(\[#>•\-]*(?:[0-9]{{1,2}}[.)]\s)?(?:(?P<name>{MENTION})|(?P<id>[A-Z]"
     rf"|[0-9]{{1,2}})(?=[.):]|\s*$)|(?P<tie>(?!)))"
+)
+
+
+# --- scores and ranks of both
+
+
+def _compared(text: str, choices: Choices) -> list[Candidate[str]]:
+    """The choice with the higher score ("A: 8/10, B: 6/10"), or the first of a ranking."""
+    if len(choices.sides) != 2:
+        return []
+    ranking = _RANKING.search(text)
+    if ranking is not None and ranking[1] != ranking[2]:
+        name = choices.names[choices.index_of(ranking[1])]
+        return [Candidate(name, ranking.start(), ranking.end(), "stated", PLAIN)]
+    scores = list(_SIDE_SCORE.finditer(text))
+    sides = {choices.index_of(score[1]) for score in scores}
+    if len(scores) != 2 or sides != set(choices.sides) or scores[0]["high"] != scores[1]["high"]:
+        return []
+    # Two answers of the responses, too, stand side by side.
+    heading = text[max(0, scores[0].start() - 40) : scores[0].start()]
+    scored = all(score["high"] or score["word"] for score in scores)
+    alone = not _SIDE_SCORE.sub("", text).strip(" ,.;\n")
+    if not (scored or alone or _SCORES.search(heading)):
+        return []
+    lead = float(scores[0]["score"]) - float(scores[1]["score"])
+    verdict = choices.of_undecided("tie")
+    if lead != 0:
+        verdict = choices.names[choices.index_of(scores[0 if lead > 0 else 1][1])]
+    return [Candidate(verdict, scores[0].start(), scores[1].end(), "stated", PLAIN)]
+
+
+_SCORES = re.compile(r"\b(?:scores?|ratings?|points|grades)\b|评分|得分", re.IGNORECASE)
+_SIDE_SCORE = re.compile(
+    rf"({MENTION})(?:'s)?(?:\s(?P<word>scores?|rating|gets|receives|earns)(?:\sis|\sa)?)?(?:\s?[:=(]\s?|\s)"
+    r"(?P<score>[0-9]{1,3}(?:\.[0-9]{1,3})?)(?:\s?/\s?(?P<high>[0-9]{1,3}))?"
+    r"(?=\s*(?:$|[\n.,;)|]|(?:and|vs|versus|while|but|points?|out|stars?)\b))",
+    re.IGNORECASE,
+)
+_RANKING = re.compile(
+    rf"\brank(?:ing| 1)?\s?[:\n]\s{{0,3}}(?:1[.):]\s?)?({MENTION})\s{{0,2}}[,>\n]\s{{0,2}}"
+    rf"(?:rank 2: ?|2[.):]\s?)?({MENTION})(?=\s*(?:$|[\n.]))",
+    re.IGNORECASE,
 )
 
 

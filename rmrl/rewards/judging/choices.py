@@ -53,7 +53,7 @@ _NOT_A_CHOICE = re.compile(
     re.IGNORECASE,
 )
 _VERBS = (
-    r"(?:is|isn['’]t|was|wasn['’]t|has|had|does|doesn['’]t|did|wins?|won|and|or|nor|over|vs"
+    r"(?:is|isn['’]t|was|wasn['’]t|has|had|does|doesn['’]t|did|wins?|won|scores|and|or|nor|over|vs"
     r"|versus|beats?|outperforms?|edges|surpasses"
     r"|provides?|gives?|offers?|seems|appears|would|should|can|could|will|may|might|also"
     r"|clearly|definitely|still|because|since|but|fails"

@@ -15,7 +15,10 @@ would take quadratic time."""
 _SEARCHED = 50_000
 """Number of characters, from the end, in which objects are searched: every brace that opens none
 costs time in proportion."""
-_SCALAR = r'(-?[0-9]{1,15}(?:\.[0-9]{1,15})?(?![0-9.eE])|"(?:[^"\\\n]|\\.)*+"|true|false)'
+_SCALAR = (
+    r'(-?[0-9]{1,15}(?:\.[0-9]{1,15})?(?![0-9.eE])|"(?:[^"\\\n]|\\.)*+"'
+    r"|'(?:[^'\\\n]|\\.)*+'|true|false)"
+)
 
 
 def last_field(view: str, field: str) -> Any:
@@ -29,7 +32,8 @@ def last_field(view: str, field: str) -> Any:
 def fields_of(view: str, names: re.Pattern[str]) -> list[Any]:
     """The values of all fields whose name is one of `names`: from each outermost object the
     outermost such field."""
-    return _values(view, names) or _loose_values(view, rf'"(?i:{names.pattern})"')
+    name = rf"(?:\"(?i:{names.pattern})\"|'(?i:{names.pattern})')"
+    return _values(view, names) or _loose_values(view, name)
 
 
 def _values(view: str, names: re.Pattern[str]) -> list[Any]:
@@ -42,10 +46,13 @@ def _values(view: str, names: re.Pattern[str]) -> list[Any]:
 
 
 def _loose_values(view: str, name: str) -> list[Any]:
-    """Scalars behind a quoted name, where no object can be read."""
+    """Scalars behind a quoted name, where no object can be read; Python's dicts are such texts."""
     loose = re.compile(rf"[{{,]\s{{0,64}}{name}\s{{0,64}}:\s{{0,64}}{_SCALAR}")
     values: list[Any] = []
     for match in loose.finditer(view):
+        if match[1].startswith("'"):
+            values.append(match[1][1:-1])
+            continue
         try:
             values.append(json.loads(match[1], strict=False))
         except ValueError:

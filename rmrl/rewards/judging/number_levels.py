@@ -5,57 +5,21 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 
+from rmrl.rewards.judging.figures import Figure, Scale, figures_of, is_counted, numbers_of
 from rmrl.rewards.judging.json_fields import fields_of
 from rmrl.rewards.judging.reading import Candidate, Reading, decide
 
-_NUMBER = re.compile(
-    r"(?<![A-Za-z0-9_])(?:(?<![.,])"
-    r"|(?<=\.\.))[-+]?[0-9]{1,15}(?:,[0-9]{3}){0,5}(?:\.[0-9]{1,15})?(?![A-Za-z0-9_]"
-    r"|\.[0-9]|,[0-9]{1,2}(?![0-9])|\s?[+\u00d7\u00f7]\s?[0-9]|\s?\*\s?[0-9]"
-    r"|\s?=\s?[0-9])( ?%)?"
-)
-"""A number, except a part of another one (7,5) or a term of a sum or a product (4 + 3 = 7)."""
-_RATIO = re.compile(
-    r"[\s*_]{0,4}(?:/|out of|of)[\s*_]{0,4}(?:a (?:possible|maximum|total) (?:of )?)?",
-    re.IGNORECASE,
-)
-_RANGE = re.compile(r"\s{0,2}(?:-|\u2013|\u2014|~|to|至|到|\.\.|and)\s{0,2}", re.IGNORECASE)
-_SCALED = re.compile(
-    r"(?:满分|out of|maximum(?: score)? (?:of|is)|max(?:imum)?\.?:?|up to|最高"
-    r"|highest(?: score)? (?:of|is))\s{0,3}$",
-    re.IGNORECASE,
-)
-_LIST_ENTRY = re.compile(r"^[ \t]{0,8}[0-9]{1,3}[.)](?=[ \t]+\S)", re.MULTILINE)
-_NAMED = re.compile(
-    r"(?:\b(?:step|line|page|response|output|assistant|answer|option|model|candidate|question"
-    r"|example|item|point|criteri(?:on|a)|paragraph|section"
-    r"|part|chapter|figure|table|level|version|sentence|case|no\.?|number|requirement|rule"
-    r"|equation|problem|stage|phase|rank(?:ed)?|top|only|first|last|than|least|most"
-    r"|another|other|about|around|over|under|exactly|these|those|all|both|within|after|before"
-    r"|every|each|uses?|has|have|had|with|contains?|makes?|made|in|at|on|by|been|should be"
-    r"|must be|=)"
-    r"|[#$€£+*/^=<>×÷第])\s{0,2}$",
-    re.IGNORECASE,
-)
-_COUNTED = re.compile(r"[ \t]{0,2}(?:[-\u2013][A-Za-z]|[+*/^=<>×÷]|[A-Za-z个次条处步句段])")
-_NOT_COUNTED = re.compile(
-    r"\s{0,2}(?:points?|pts|stars?|marks?|out|of|because|since|as|for|on|due|based|is|seems"
-    r"|would|feels|overall|and|but|given|due|with|here|to|/|分|in my|from me|if)\b|\s{0,2}[分/]",
-    re.IGNORECASE,
-)
-
 _FIELD = re.compile(
     r"score|rating|grade|verdict|overall|overall_score|final_score|total_score|overall_rating"
-    r"|final_rating|final_verdict|mark|result|value|quality_score"
+    r"|final_rating|final_verdict|mark|quality_score"
     r"|评分|得分|分数|总分",
     re.IGNORECASE,
 )
+_VAGUE_FIELD = re.compile(r"result|value", re.IGNORECASE)
+"""Fields that may as well hold what the response computes: read where there is none of `_FIELD`."""
 _MARK = re.compile(
     r"\[\[\s{0,3}(?P<double>[^\[\]\n]{1,30}?)\s{0,3}\]\]|\\boxed\s?\{(?P<boxed>[^{}\n]{1,30})\}"
     r"|<(?P<tag>score|rating|grade|verdict|answer|final_score|overall_score|result"
@@ -64,23 +28,34 @@ _MARK = re.compile(
 )
 _LABEL = re.compile(
     r"(?P<before>(?:\b[A-Za-z'-]{1,20}[ _-]){0,3})(?<![A-Za-z])(?P<label>scores?|ratings?"
-    r"|grades?|verdict|marks?|points awarded|judge?ment|overall|total)(?![A-Za-z])\]?"
+    r"|grades?|verdict|marks?|points awarded|judge?ment|overall|total|result|(?:gesamt)?bewertung"
+    r"|punktzahl)(?![A-Za-z])\]?"
     r"|(?P<chinese>最终评分|最终得分|总体评分|综合评分|总评分|总分|评分|得分|分数|打分|给分|评为|打|给出?)|\[(?P<result>RESULT"
     r"|SCORE|RATING|VERDICT|FINAL SCORE)\]",
     re.IGNORECASE,
 )
+_OF_A_PROBLEM = re.compile(
+    r"\b(?:mean|average|median|tests?|exams?|quiz|game|highest|lowest|passing|perfect|sum|his"
+    r"|her|their|(?!(?:assistant|response|reply|answer|output|model)'s)[a-z]+'s)[ _-]",
+    re.IGNORECASE,
+)
+"""Scores that a word problem is about, unless they are a label on a line of its own."""
+_JUDGED = r"(?:response|reply|output|essay|summary|submission|explanation|assistant|model|text)"
 _BETWEEN = re.compile(
-    r"(?:\"|'|[\s*_`\])}|]){0,6}(?:\([^()\n]{0,60}\)|\[[^\[\]\n]{0,30}\]"
+    r"(?:\"|'|[\s*_`\])}|]){0,6}(?:\((?![0-9.]{1,6}\))[^()\n]{0,60}\)|\[[^\[\]\n]{0,30}\]"
     r"|on a scale[^:\n]{0,40}|out of [0-9]{1,4})?[\s*_`]{0,4}"
-    r"(?P<aspect>(?:for|of|on) (?:the |this )?[^\n:.;]{1,60}?)?[\s*_`]{0,4}"
-    r"(?:(?:is|was|of|are|would be|should be|will be|to be|at|stands at|comes to|为|是"
+    r"(?:(?:is|was|are|would be|should be|will be|to be|at|stands at|comes to|为|是"
     r"|[:=\uff1a]{1,2}>?|->|→|\.{2,3}|…|-{1,2}|–|—|\|)[\s*_`]{0,4}){0,2}"
     r"(?:(?:a|an|about|around|therefore|thus|only|just|given as|roughly|approximately|solid"
     r"|strong|perfect|full|the)\s){0,2}[\"'“*_`\s\[({$|<]{0,6}(?:\\text\{|\\boxed\{)?",
     re.IGNORECASE,
 )
+_OF_ALL = re.compile(
+    rf"(?:for|of|on) (?:(?:the|this|that) )?(?:{_JUDGED}|answer|solution|it|this)\b", re.IGNORECASE
+)
+"""What the judge judges, as in "the score for this response"."""
 _LINKED = re.compile(
-    r"(?:\b(?:is|was|of|are|be|at|to)\b|为|是|[:=\uff1a]|->|→|\.\.|…|[-–—|]|\n)", re.IGNORECASE
+    r"(?:\b(?:is|was|are|be|at|to)\b|为|是|[:=\uff1a]|->|→|\.\.|…|[-–—|]|\n)", re.IGNORECASE
 )
 _FINAL = re.compile(
     r"\b(?:final|overall|total|combined|aggregate|revised|updated|composite|average)\b|最终|总|综合",
@@ -95,87 +70,116 @@ _PLAIN_BEFORE = re.compile(
     re.IGNORECASE,
 )
 _GIVES = re.compile(
-    r"\b(?:gives?|gave|giving|rates?|rated|rating|awards?|awarded|assigns?|assigned|scores?"
-    r"|scored|scoring|grades?|graded|deserves?|earns?|merits|receives?|gets|settle(?:d)? (?:on"
-    r"|for|at)|go with|say)"
+    r"\b(?:I(?:'d|'ll|'m|\s(?:would|will|can|must|am|have to))?"
+    r"(?:\s(?:\w{2,12}ly|also|still|only|thus|therefore|going to|inclined to)){0,2}"
+    r"\s(?:giv(?:e|ing)|gave|rat(?:e|ed|ing)|scor(?:e|ed|ing)|grad(?:e|ed|ing)|award(?:ed)?"
+    r"|assign(?:ed)?|settled? (?:on|for|at)|go with|say)"
+    r"|(?:giv(?:es?|ing)|rat(?:es?|ing)|scor(?:es?|ing)|grad(?:es?|ing)|award(?:s|ing)?"
+    r"|assign(?:s|ing)?)"
+    rf"(?=[ *]{{1,3}}(?:it|this|that|(?:(?:the|my)\s)?{_JUDGED})\b)"
+    r"|deserves?|merits|warrants"
+    rf"|{_JUDGED}\s(?:earns|receives|gets|scores|scored|rates|is worth))"
     r"(?P<object>(?:[ *]{1,3}(?:it|this|that|the|them|a|an|as|at|my|response|answer|reply"
     r"|output|solution|assistant|assistant's|overall|score|rating|grade|mark|of|solid|strong"
     r"|perfect|generous|full|only|about|around|with|to|be|model|submission|essay|summary"
-    r"|explanation|around|roughly|final)){0,8})[\s*\"'(\[]{1,4}",
+    r"|explanation|text|around|roughly|final)){0,8})[\s*\"'(\[]{1,4}",
     re.IGNORECASE,
 )
+"""Only the judge gives, and only what it judges gets: "this gives 7" is arithmetic."""
+_SCORING = re.compile(
+    r"(?:\b(?:score|rating|verdict|judge?ment|assessment|quality|bewertung"
+    r"|scale (?:of|from) [0-9]{1,4} ?(?:to|-|\u2013) ?[0-9]{1,4})\b|(?:[评打给得]分|[评打给])】?)"
+    r"(?P<between>(?:[^.!?;,\n。0-9]{0,60}(?:\b(?:of|is|be|at|an?|around|about|roughly)\b|[:\uff1a为是打给]))?)"
+    r"[\s*_`\"'(\[$\\]{0,6}$",
+    re.IGNORECASE,
+)
+_NO_SCORE = re.compile(
+    r"\b(?:answers?|results?|values?|comput\w+|calculat\w+|correct(?:ly)?|equals?|got|get|total|sum"
+    r"|probability|fraction|ratio|solutions?|because|since|as|for|when|while|whether|that|which"
+    r"|who|but|if|due|with|and|not|cannot|never|scale|ends?|starts?|maximum|minimum|most|least"
+    r"|below|above|than)\b|=|因为",
+    re.IGNORECASE,
+)
+_DENIED = re.compile(
+    r"(?:n't|\b(?:not|never|fails?|falls?|short|lacks?|if|unless|without|cannot))\b[^.!?;\n。]*$",
+    re.I,
+)
+_SCORED_BEHIND = re.compile(
+    r"\s(?:is|would be|seems|feels)\s(?:like\s)?(?:\w{1,12}\s){0,3}(?:score|rating|verdict)\b",
+    re.IGNORECASE,
+)
+_CLAUSE = re.compile(
+    r"(?:^|[\n.!?。;,\uff0c(–—-]|(?:^|\n)[\s*_#•-]{0,6}(?:\w{1,20} ?){1,2}[*_]{0,2}:"
+    r"|\b(?:an?|so|thus|hence|therefore))[^\w:]{0,4}$",
+    re.I,
+)
+_FILLERS = re.compile(
+    r"\b(?:points?|stars?|scores?|punkten?|it(?:'s| is)|i(?:'d| would)? say|i think|an?|so|solid"
+    r"|strong|perfect|about|around|maybe|probably|overall|final|rating|grade|verdict"
+    r"|scale (?:of |from )?[0-9]{1,4} ?(?:to|-|\u2013) ?[0-9]{1,4})\b"
+    r"|分|[\s*_`\"'.:!\[\](){}$]",
+    re.IGNORECASE,
+)
+"""Words beside which a number is all of a text."""
+_ASPECTS = 1
+"""The highest rank of a label of an aspect."""
+_CLAUSE_END = re.compile(
+    r"[*_)\]\"'$]{0,4}(?:\s*$|[ ]?[\n.,;:!?。\uff0c]|\s[-–—(]|\s(?:for|because|since|as|on"
+    r"|in|given|due|but|and|with|overall)\b)"
+)
+_UNIT = re.compile(r"\s?(?:points?\b|stars?\b|punkten?\b|分)", re.IGNORECASE)
+_OVERALL = re.compile(r"[ *_]{1,3}(?:points? )?overall\b", re.IGNORECASE)
+_ASPECT = re.compile(r"[ *_]{1,3}(?:points? )?(?:for|on|in) (?!my\b|me\b)\w", re.IGNORECASE)
 _CONDITION = re.compile(
     r"\b(?:if|whether|unless|would have|could have|might have|instead of|rather than|not|n't"
     r"|claims?|says|asks?)\b[^.!?\n,;]*$",
     re.IGNORECASE,
 )
-_LINE_END = re.compile(r"[*_`\"'\])]{0,4}\s{0,3}(?:\n|[.,;:]\s|$)")
+_LINE_END = re.compile(r"[*_`\"'\])]{0,4}\s{0,3}(?:\n|[.,;:]\s(?![0-9])|$)")
+_GOES_ON = re.compile(r"\s?(?:,|\bto\b|\bor\b|:)\s?[0-9]|\s(?:is|was|equals)\b", re.IGNORECASE)
+"""A list of numbers, or a statement about the number itself."""
+_LEADS_ON = re.compile(
+    r"(?:[:=,(]|\b(?:is|are|was|be|to|equals|gives|get|of|answer|result|value|total|sum|solution))"
+    r"[\s*_]*$",
+    re.I,
+)
+_SUPPOSED = re.compile(r"\b(?:if|unless|were|suppos\w+)\b[^.!?;\n]*$", re.IGNORECASE)
 _HYPOTHETICAL = re.compile(r"\s(?:only |at most )?(?:if|unless|had|were)\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """The numbers that can be verdicts; the ends may be infinite."""
-
-    low: float
-    high: float
-
-    def has(self, value: float) -> bool:
-        """Whether `value` is a number of the scale."""
-        return self.low <= value <= self.high
-
-    def ends_with(self, first: float, second: float) -> bool:
-        """Whether a range is that of the scale, in which 0 or 1 may stand for its low end."""
-        return second == self.high and first in (self.low, 0, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Figure:
-    """A number in the text that may be a verdict."""
-
-    value: float
-    start: int
-    end: int
-    """Behind its denominator, if it has one."""
-    ratio: bool
-
-    def is_bare(self, view: str) -> bool:
-        """False for a number that counts or names something, as in "2 places" and "step 2", and for
-        the end of broken JSON."""
-        if view[self.end : self.end + 1] in ("}", "]"):
-            return False
-        tail = view[self.end : self.end + 16]
-        counts = _COUNTED.match(tail) is not None and _NOT_COUNTED.match(tail) is None
-        return not counts and not _NAMED.search(view[max(0, self.start - 16) : self.start])
-
-
 def read_view_for_number(
-    view: str, scale: Scale, *, cut: bool, ended: bool
+    view: str, scale: Scale, *, cut: bool, ended: bool, firm: bool = False
 ) -> Reading[float] | None:
     """The number in `view`; None where nothing in it reads like one.
 
-    `ended`: the text does not break off in mid-sentence.
+    `ended`: the text does not break off in mid-sentence. `firm`: a lone mention does not count.
     """
-    figures = list(_figures(view, scale))
+    figures = list(figures_of(view, scale))
     if cut:
         stop = len(view.rstrip())
         figures = [figure for figure in figures if figure.end < stop]
     places = {figure.start: figure for figure in figures}
-    reading = decide(list(_marked(view, scale, figures)), view)
+    bare = [figure for figure in figures if figure.is_bare(view)]
+    reading = decide(list(_marked(view, scale, figures)))
     if reading is not None:
         return reading
-    reading = decide([*_labelled(view, places), *_of_lines(view, figures)], view)
-    if reading is not None:
-        return reading
-    ratios: list[Candidate[float]] = []
-    lone: list[Candidate[float]] = []
-    for figure in figures:
-        if figure.is_bare(view):
-            lone.append(Candidate(figure.value, figure.start, figure.end, "lone mention"))
-            if figure.ratio:
-                ratios.append(Candidate(figure.value, figure.start, figure.end, "stated"))
-    statements = list(_statements(view, places))
-    reading = decide(statements, view) or decide(ratios, view) or decide(lone, view)
+    several = len({figure.value for figure in bare}) > 1
+    lines = list(_of_lines(view, figures))
+    labels = [*_labelled(view, places), *_overall(view, bare)]
+    whole = any(candidate.rank > _ASPECTS for candidate in labels)
+    if lines or whole or not several:
+        reading = decide([*labels, *lines])
+        if reading is not None:
+            return reading
+    levels = [list(_statements(view, places))]
+    if not labels:
+        levels.append(list(_ratios(view, bare)))
+    if not (labels or several or firm):
+        levels.append(list(_lone_mentions(view, bare)))
+    for candidates in levels:
+        # The number of one aspect is that of the whole only where no other number stands.
+        if not several or any(candidate.rank for candidate in candidates):
+            reading = reading or decide(candidates)
     if reading is not None and (cut or not ended):
         return Reading(None, reason="cut off")
     return reading
@@ -187,83 +191,24 @@ def read_json_for_number(view: str, scale: Scale) -> Reading[float] | None:
     if "{" not in view:
         return None
     candidates: list[Candidate[float]] = []
-    for content in fields_of(view, _FIELD):
+    for content in fields_of(view, _FIELD) or fields_of(view, _VAGUE_FIELD):
         if isinstance(content, bool) or not isinstance(content, int | float | str):
             continue
         value = _only_number(str(content), scale)
         if value is not None:
             candidates.append(Candidate(value, 0, 0, "marked"))
-    return decide(candidates, view)
+    return decide(candidates)
 
 
 # --- numbers
 
 
-def _figures(view: str, scale: Scale) -> Iterator[_Figure]:
-    """The numbers on the scale that may be a verdict.
-
-    Left out are list entries, percentages, denominators, ends of a range, and numbers over another
-    denominator than the scale's maximum.
-    """
-    matches = _numbers(view)
-    ignored: set[int] = set()
-    ratios: dict[int, int] = {}
-    for k, (before, after) in enumerate(pairwise(matches)):
-        between = view[before.end() : min(after.start(), before.end() + 40)]
-        if _RATIO.fullmatch(between):
-            ignored.add(k + 1)
-            if _value(after) == scale.high or scale.high == math.inf:
-                ratios[k] = after.end()
-            else:
-                ignored.add(k)
-        elif _RANGE.fullmatch(between):
-            first = _value(before)
-            second = _value(after)
-            dashed = between.strip() in ("-", "\u2013", "\u2014", "~") and first < second
-            if dashed or scale.ends_with(first, second):
-                ignored |= {k, k + 1}
-    for k, match in enumerate(matches):
-        value = _value(match)
-        if k in ignored or not scale.has(value):
-            continue
-        percent = match[1] is not None and scale.high != 100
-        lead = view[max(0, match.start() - 24) : match.start()]
-        is_maximum = value == scale.high and _SCALED.search(lead) is not None
-        if not percent and not is_maximum:
-            yield _Figure(value, match.start(), ratios.get(k, match.end()), k in ratios)
-
-
-def _numbers(view: str) -> list[re.Match[str]]:
-    """The numbers in `view` without those of a list's entries.
-
-    One list entry alone is a number: it may be the verdict ("7. It is mostly right.").
-    """
-    entries = {match.start() for match in _LIST_ENTRY.finditer(view)}
-    matches = list(_NUMBER.finditer(view))
-    if len(entries) < 2:
-        return matches
-    numbers: list[re.Match[str]] = []
-    for match in matches:
-        lead = view[max(0, match.start() - 8) : match.start()]
-        indent = len(lead) - len(lead.rstrip(" \t"))
-        if match.start() - indent not in entries:
-            numbers.append(match)
-    return numbers
-
-
-def _value(match: re.Match[str]) -> float:
-    return float(match[0].rstrip(" %").replace(",", ""))
-
-
-# --- marks and labels
-
-
-def _marked(view: str, scale: Scale, figures: Sequence[_Figure]) -> Iterator[Candidate[float]]:
+def _marked(view: str, scale: Scale, figures: Sequence[Figure]) -> Iterator[Candidate[float]]:
     """Numbers in marks, and the number that is the whole text."""
     for match in _MARK.finditer(view):
         content = match["double"] or match["boxed"] or match["tagged"]
         value = _only_number(content, scale)
-        if value is not None:
+        if value is not None and (not match["boxed"] or _is_scored_box(view, match)):
             yield Candidate(value, match.start(), match.end(), "marked")
     if len(figures) == 1 and len(view.strip()) < 60:
         figure = figures[0]
@@ -271,9 +216,22 @@ def _marked(view: str, scale: Scale, figures: Sequence[_Figure]) -> Iterator[Can
             yield Candidate(figure.value, figure.start, figure.end, "marked")
 
 
+def _is_scored_box(view: str, box: re.Match[str]) -> bool:
+    """Whether a box, in which a text of mathematics has its answer, holds a score: behind a word of
+    scoring, or on a line of its own that no sentence leads to."""
+    if _is_scored(view, box.start(), box.end()):
+        return True
+    line = view.rfind("\n", 0, box.start()) + 1
+    rest = view[line : box.start()] + view[box.end() : box.end() + 12].split("\n", 1)[0]
+    before = view[max(0, line - 40) : line].rstrip()
+    return (
+        not rest.strip(" .*_") and not _LEADS_ON.search(before) and not before.endswith(("[", "$"))
+    )
+
+
 def _only_number(content: str, scale: Scale) -> float | None:
     """The number that is all of `content`."""
-    figures = list(_figures(content, scale))
+    figures = list(figures_of(content, scale))
     if len(figures) == 1 and _is_all(content, figures[0].start, figures[0].end):
         return figures[0].value
     return None
@@ -282,10 +240,10 @@ def _only_number(content: str, scale: Scale) -> float | None:
 def _is_all(content: str, start: int, end: int) -> bool:
     """Whether there are only fillers outside of `start` .. `end`."""
     rest = content[:start] + content[end:]
-    return not re.sub(r"(?i)points?|stars?|score|分|[\s*_`\"'.:\[\](){}$]", "", rest)
+    return not _FILLERS.sub("", rest)
 
 
-def _labelled(view: str, places: dict[int, _Figure]) -> Iterator[Candidate[float]]:
+def _labelled(view: str, places: dict[int, Figure]) -> Iterator[Candidate[float]]:
     for match in _LABEL.finditer(view):
         between = _BETWEEN.match(view, match.end())
         if between is None or between.end() not in places:
@@ -299,50 +257,119 @@ def _labelled(view: str, places: dict[int, _Figure]) -> Iterator[Candidate[float
             # A label such as "打7分" needs nothing but its unit.
             unit = view[figure.end : figure.end + 2].strip()[:1] == "分"
             linked = unit or bool(between[0].strip())
+        rank = _rank(match, figure, view)
+        alone = rank % 2 == 1
+        before = match["before"] or ""
+        word = (match["label"] or "").lower()
+        if word == "overall":
+            linked = linked or _LINE_END.match(view, figure.end) is not None
+        elif word == "total":
+            linked = figure.ratio or (alone and ":" in between[0])
+        elif word == "result":
+            # Mathematics has results, too: they are not the only number.
+            ends = not before and not view[figure.end :].strip(" \n*_.")
+            linked = alone and ends and len(numbers_of(view)) == 1
+        elif word.startswith("mark") or _OF_A_PROBLEM.search(before):
+            # Mark is a name, and problems are about scores, too.
+            linked = alone and re.search("[:=|]", between[0]) is not None
+        supposed = "would" in between[0].lower() and _SUPPOSED.search(lead) is not None
+        linked = linked and not supposed and _GOES_ON.match(view, figure.end) is None
         if linked:
-            rank = _rank(match, between, figure, view)
             yield Candidate(figure.value, match.start(), figure.end, "label", rank)
 
 
-def _rank(label: re.Match[str], between: re.Match[str], figure: _Figure, view: str) -> int:
+def _overall(view: str, bare: Sequence[Figure]) -> Iterator[Candidate[float]]:
+    """Numbers with the label behind them, as in "so 7 overall"."""
+    for figure in bare:
+        if _OVERALL.match(view, figure.end) and _begins_clause(view, figure):
+            yield Candidate(figure.value, figure.start, figure.end, "label", 4)
+
+
+def _rank(label: re.Match[str], figure: Figure, view: str) -> int:
     """Rank of a label: final labels before plain ones before those of an aspect; among each, those
     on a line of their own first."""
     before = label["before"] or ""
     final = _FINAL.search(before + (label["label"] or label["chinese"] or "")) is not None
-    plain = _PLAIN_BEFORE.fullmatch(before) is not None and not between["aspect"]
+    plain = _PLAIN_BEFORE.fullmatch(before) is not None
     start = view.rfind("\n", max(0, label.start() - 40), label.start()) + 1
     lead = view[max(start, label.start() - 40) : label.start()].strip(" #*_-•>|\t(")
     rest = view[figure.end : figure.end + 12].split("\n", 1)[0].strip(" .!*_`\"')]}|。分")
     kind = int(plain)
-    if label["result"] or (final and not between["aspect"]):
+    if label["result"] or final:
         kind = 2
     alone = not lead and not rest
     return 2 * kind + int(alone)
 
 
-def _of_lines(view: str, figures: Sequence[_Figure]) -> Iterator[Candidate[float]]:
+def _of_lines(view: str, figures: Sequence[Figure]) -> Iterator[Candidate[float]]:
     """The number of a first or last line that is nothing but a number, or of a text that begins
     with "7. Because"."""
     if not figures:
         return
     first = figures[0]
-    before = view[: first.start].strip(" \n*_`\"'[(#")
-    if not before and _LINE_END.match(view[first.end : first.end + 12]):
+    before = view[: first.start].strip(" \n*_`\"'[(")
+    opens_list = first.value == 1 and view.startswith((". ", ") "), first.end)
+    if not before and not opens_list and _LINE_END.match(view[first.end : first.end + 12]):
         yield Candidate(first.value, first.start, first.end, "first line", 1)
     last = figures[-1]
     if view[last.end :].strip(" \n*_`\"'])#.!分"):
         return
     line_start = view.rfind("\n", 0, last.start) + 1
-    if line_start > 0 and not view[line_start : last.start].strip(" *_`\"'[(#"):
+    if line_start == 0 or _LEADS_ON.search(view[max(0, line_start - 24) : line_start].rstrip()):
+        return
+    if not view[line_start : last.start].strip(" *_`\"'[("):
         yield Candidate(last.value, last.start, last.end, "last line", 1)
 
 
-def _statements(view: str, places: dict[int, _Figure]) -> Iterator[Candidate[float]]:
-    """Numbers in statements: "I give it a 7", "it deserves 7 points"."""
+def _statements(view: str, places: dict[int, Figure]) -> Iterator[Candidate[float]]:
+    """Numbers in statements: "I give it a 7", "it deserves 7 points"; those of an aspect rank
+    lower."""
     for match in _GIVES.finditer(view):
         figure = places.get(match.end())
-        if figure is None or _CONDITION.search(view[max(0, match.start() - 80) : match.start()]):
+        lead = view[max(0, match.start() - 80) : match.start()]
+        if figure is None or _CONDITION.search(lead) or _SUPPOSED.search(lead):
             continue
-        tail = view[figure.end : figure.end + 16]
-        if _COUNTED.match(tail) is None or _NOT_COUNTED.match(tail) is not None:
-            yield Candidate(figure.value, match.start(), figure.end, "stated", 1)
+        if _HYPOTHETICAL.match(view, figure.end):
+            continue
+        if not is_counted(view, figure.end):
+            rank = int(not _ASPECT.match(view, figure.end))
+            yield Candidate(figure.value, match.start(), figure.end, "stated", rank)
+
+
+def _ratios(view: str, bare: Sequence[Figure]) -> Iterator[Candidate[float]]:
+    """Numbers over the end of the scale that are no part of a sentence about something else."""
+    for figure in bare:
+        if not figure.ratio or view.startswith(" of", figure.end):
+            continue
+        whole = _begins_clause(view, figure) and _CLAUSE_END.match(view, figure.end)
+        is_score = whole or _UNIT.match(view, figure.end) is not None
+        if is_score or _is_scored(view, figure.start, figure.end):
+            rank = int(not _ASPECT.match(view, figure.end))
+            yield Candidate(figure.value, figure.start, figure.end, "stated", rank)
+
+
+def _begins_clause(view: str, figure: Figure) -> bool:
+    lead = view[max(0, figure.start - 24) : figure.start]
+    clause = re.split(r"[.,;!?(\n]", lead)[-1]
+    return _CLAUSE.search(lead) is not None and _NO_SCORE.search(clause) is None
+
+
+def _lone_mentions(view: str, bare: Sequence[Figure]) -> Iterator[Candidate[float]]:
+    for figure in bare:
+        points = re.match(r"\s?分(?![钟之别数米])", view[figure.end : figure.end + 3])
+        ends = _CLAUSE_END.match(view, figure.end) or _SCORED_BEHIND.match(view, figure.end)
+        if points or (ends and _is_scored(view, figure.start, figure.end)):
+            yield Candidate(figure.value, figure.start, figure.end, "lone mention", 1)
+
+
+def _is_scored(view: str, start: int, end: int) -> bool:
+    """Whether a word of scoring leads to a number, or follows it as in "7 is a fair score"."""
+    lead = view[max(0, start - 160) : start]
+    word = _SCORING.search(lead)
+    if word is not None:
+        denied = _DENIED.search(lead, 0, word.start()) or _OF_A_PROBLEM.search(
+            lead, max(0, word.start() - 12), word.start()
+        )
+        return not denied and _NO_SCORE.search(_OF_ALL.sub("", word["between"])) is None
+    begins = not view[max(0, start - 8) : start].rsplit("\n", 1)[-1].rstrip("*_ ").strip(".!? ")
+    return begins and _SCORED_BEHIND.match(view, end) is not None

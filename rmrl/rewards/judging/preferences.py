@@ -72,7 +72,8 @@ _IS_BETTER = re.compile(
 )
 _IS_WORSE = re.compile(
     rf"{_X}{_OWNER}{_ASIDE}{_ADVERBS},?\s?{_BE}(?P<no>{_NOT}(?!\s(?:quite\s"
-    rf"|nearly\s)?as))?{_ADVERBS}\s{_BAD}\b",
+    rf"|nearly\s)?as))?{_ADVERBS}\s{_BAD}\b"
+    rf"|{_X}{_OWNER}{_ASIDE}\s(?:is|was)n't\s(?:quite\s|nearly\s)?as\sgood\b",
     re.I,
 )
 _WINS_OVER = re.compile(
@@ -106,6 +107,7 @@ _GOES_TO = re.compile(
 _OVER = re.compile(
     rf"{_X}{_OWNER}\s?(?:over|>{{1,3}}|is\spreferred\s(?:over|to)|≻)\s?(?:the\s)?{_X}", re.I
 )
+_OVERALL = re.compile(rf"\boverall,?\s{_X}(?=\s?(?:$|[.;!]))", re.I)
 _UNDER = re.compile(rf"{_X}\s?<{{1,3}}\s?{_X}")
 _CHINESE_BETTER = re.compile(
     rf"(?<!比)(?<!比\s){_X}(?:的?(?:回答|回复|质量|表现)|[^\ue000-\uf0ff。"
@@ -290,6 +292,7 @@ _PATTERNS = (
     (_BETTER_IS, 1),
     (_GOES_TO, 1),
     (_OVER, 1),
+    (_OVERALL, 1),
     (_UNDER, -1),
     (_CHINESE_BETTER, 1),
     (_CHINESE_THAN, 1),

@@ -6,10 +6,12 @@ In this order, the first that is there deciding:
   verdict;
 3. a statement: "A is better", "I prefer A", "both are equally good"; of numbers "I give it a 7" and
   "7/10";
-4. a lone mention: the only choice, or the only number of the scale, that is mentioned at all. What
-  contradicts itself on its strongest level is no verdict, nor is a text of the levels 3 and 4 that
-  breaks off in mid-sentence. Quotations count less than the judge's own words (see `quotations`),
-  thinking blocks do not count. Nothing is evaluated, and time is linear in the length of the text.
+4. a lone mention: the only choice that is mentioned at all, or the only number of the scale, where
+  a word of scoring leads to it. What contradicts itself on its strongest level is no verdict, nor
+  is a text of the levels 3 and 4 that breaks off in mid-sentence. A verdict behind words of
+  revision voids those before them. Quotations count less than the judge's own words (see
+  `quotations`), thinking blocks do not count. Nothing is evaluated, and time is linear in the
+  length of the text.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from typing import Literal
 
 from rmrl.rewards.judging.choice_levels import read_json_for_choice, read_view_for_choice
 from rmrl.rewards.judging.choices import Choices
-from rmrl.rewards.judging.number_levels import Scale, read_json_for_number, read_view_for_number
+from rmrl.rewards.judging.figures import Scale
+from rmrl.rewards.judging.number_levels import read_json_for_number, read_view_for_number
 from rmrl.rewards.judging.quotations import QUOTES, QUOTES_IN_JSON, views
-from rmrl.rewards.judging.reading import Reading, Value, ends_mid_sentence
+from rmrl.rewards.judging.reading import Reading, Value, ends_mid_sentence, revised_parts
 from rmrl.rewards.judging.thinking import strip_thinking
 
 
@@ -47,12 +50,13 @@ def read_choice(
     parsed = Choices(choices, no_preference=no_preference)
     ended = not ends_mid_sentence(strip_thinking(text)[0])
 
-    def read(view: str) -> Reading[str] | None:
-        return read_view_for_choice(view, parsed, cut=cut, ended=ended)
+    def read(view: str, firm: bool) -> Reading[str] | None:
+        return read_view_for_choice(view, parsed, cut=cut, ended=ended, firm=firm)
 
     return _first_reading(
         text,
-        (lambda view: read_json_for_choice(view, parsed), read),
+        lambda view: read_json_for_choice(view, parsed),
+        read,
         response=response,
         prompt=prompt,
         cut=cut,
@@ -66,18 +70,21 @@ def read_number(
 
     Of "7/10" and "7 out of 10" the 7 counts where `high` is 10 or infinite, and else nothing. The
     scale itself ("0-10", "满分10分"), the numbers of a list's entries and, unless `high` is 100,
-    percentages are no verdicts. Labels with "final" or "overall" come before plain ones, and those
-    before ones of an aspect ("Clarity score"). `cut`, `response` and `prompt` as in `read_choice`.
+    percentages are no verdicts, nor is a number that the text may have computed. Labels with
+    "final" or "overall" come before plain ones, and those before ones of an aspect ("Clarity
+    score"), which count for the whole only where no other number stands. `cut`, `response` and
+    `prompt` as in `read_choice`.
     """
     scale = Scale(low, high)
     ended = not ends_mid_sentence(strip_thinking(text)[0])
 
-    def read(view: str) -> Reading[float] | None:
-        return read_view_for_number(view, scale, cut=cut, ended=ended)
+    def read(view: str, firm: bool) -> Reading[float] | None:
+        return read_view_for_number(view, scale, cut=cut, ended=ended, firm=firm)
 
     return _first_reading(
         text,
-        (lambda view: read_json_for_number(view, scale), read),
+        lambda view: read_json_for_number(view, scale),
+        read,
         response=response,
         prompt=prompt,
         cut=cut,
@@ -86,19 +93,31 @@ def read_number(
 
 def _first_reading(
     text: str,
-    readers: tuple[Callable[[str], Reading[Value] | None], Callable[[str], Reading[Value] | None]],
+    read_json: Callable[[str], Reading[Value] | None],
+    read: Callable[[str, bool], Reading[Value] | None],
     *,
     response: str,
     prompt: str,
     cut: bool,
 ) -> Reading[Value]:
     """The reading of the judge's own words; where they hold none, of ever more of the text.
-    `readers`: of JSON, and of all else."""
+
+    What follows words of revision, if it holds a verdict, voids what stands before them. `read`:
+    reads all but JSON; its second argument leaves out weak forms.
+    """
+    own_words = strip_thinking(next(views(text, response, QUOTES, prompt=prompt)))[0]
+    for part in revised_parts(own_words):
+        reading = read(part, True)
+        if reading is not None and reading.verdict is not None:
+            return reading
+    for view in views(text, response, QUOTES_IN_JSON, prompt=prompt):
+        reading = read_json(strip_thinking(view)[0])
+        if reading is not None:
+            return reading
     left_open = False
-    for read, quotes in zip(readers, (QUOTES_IN_JSON, QUOTES), strict=True):
-        for view in views(text, response, quotes, prompt=prompt):
-            words, left_open = strip_thinking(view)
-            reading = read(words)
-            if reading is not None:
-                return reading
+    for view in views(text, response, QUOTES, prompt=prompt):
+        words, left_open = strip_thinking(view)
+        reading = read(words, False)
+        if reading is not None:
+            return reading
     return Reading(None, reason="cut off" if cut or left_open else "no verdict")

@@ -53,13 +53,17 @@ EXPLANATIONS: Mapping[Reason, str] = {
 """Why there is no verdict; the sentence goes on with "in <the text>"."""
 
 _REVISION = re.compile(
-    r"\bActually\b|\bactually,|\bon second thoughts?\b|\bwait\b|\bcorrection\b|\brevis(?:ed?"
-    r"|ing|ion)\b|\breconsider(?:ed|ing)?\b"
-    r"|\b(?:up)?on (?:further )?reflection\b|\bchang(?:ed?|ing) my (?:mind|verdict|score"
-    r"|rating|answer)\b|\bI was wrong\b"
-    r"|\bscratch that\b|\blet me correct\b|\bbut no\s?[:,]|\bno,? rather\b|更正|修正|重新考虑",
+    r"\bActually\b|\bactually,|\b(?:on second thoughts?|wait|scratch that)\b|\bcorrection\s?[:,]"
+    r"|\b(?:corrected|revised|updated|amended|adjusted|changed|new) (?:final |overall )?"
+    r"(?:verdict|score|rating|grade|judge?ment|choice|decision|preference)\b"
+    r"|\b(?:I|me|must|to) (?:revise|reconsider|correct (?:myself|my|that))\b"
+    r"|\breconsider(?:ed|ing)\b|\b(?:up)?on (?:further )?reflection\b"
+    r"|\bchang(?:ed?|ing) my (?:mind|verdict|score|rating|answer)\b|\bI was wrong\b"
+    r"|\bbut no\s?[:,]|\bno,? rather\b|更正|修正|重新考虑",
     re.IGNORECASE,
 )
+_REVISIONS = 3
+"""Number of revisions, from the last, behind which a verdict is looked for."""
 _ENDED = re.compile(r"[.!?。！？…;；:：\"'”’」』)\]}>*_`|~】）]\s*$|[^\w\s,，、(\[{<&/+=-]\s*$")
 _TRAILS_OFF = re.compile(
     r"(?:[,，、(\[{&/+=-]|\b(?:a|an|the|and|or|but|nor|because|since|as|than|that|which|who"
@@ -71,28 +75,30 @@ _TRAILS_OFF = re.compile(
 _SENTENCE_END = re.compile(r"[.!?。！？][\"'”’)\]*_]{0,4}(?=\s)|[。！？]|\n")
 
 
-def decide(candidates: Sequence[Candidate[Value]], text: str) -> Reading[Value] | None:
-    """The verdict of the candidates of one level, which are in `text`; None without candidates.
+def revised_parts(text: str) -> list[str]:
+    """The ends of `text` from each of its last sentences that revise a verdict ("on second
+    thought", "correction"), the shortest first."""
+    parts: list[str] = []
+    for revision in reversed(list(_REVISION.finditer(text))[-_REVISIONS:]):
+        lead = text[max(0, revision.start() - 200) : revision.start()]
+        stops = list(re.finditer(r"[.!?](?=\s)|[。;\n]", lead))
+        start = revision.start() - len(lead) + stops[-1].end() if stops else revision.start()
+        parts.append(text[start:])
+    return parts
 
-    Those of the highest rank count. Where they differ, and one follows words that revise ("on
-    second thought", "correction"), those behind the last such words count; otherwise they
-    contradict each other.
+
+def decide(candidates: Sequence[Candidate[Value]]) -> Reading[Value] | None:
+    """The verdict of the candidates of one level; None without candidates.
+
+    Those of the highest rank count; where they differ they contradict each other.
     """
     if not candidates:
         return None
     highest = max(candidate.rank for candidate in candidates)
     strongest = [candidate for candidate in candidates if candidate.rank == highest]
-    strongest.sort(key=lambda candidate: candidate.start)
-    values = {candidate.value for candidate in strongest}
-    if len(values) > 1:
-        revisions = list(_REVISION.finditer(text, strongest[0].end, strongest[-1].start))
-        if revisions:
-            end = revisions[-1].end()
-            strongest = [candidate for candidate in strongest if candidate.start >= end]
-            values = {candidate.value for candidate in strongest}
-    if len(values) != 1:
+    last = max(strongest, key=lambda candidate: candidate.start)
+    if len({candidate.value for candidate in strongest}) > 1:
         return Reading(None, reason="contradiction")
-    last = strongest[-1]
     reason = "no preference" if last.value is None else None
     return Reading(last.value, last.form, reason)
 

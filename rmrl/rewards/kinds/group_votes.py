@@ -22,7 +22,10 @@ from rmrl.types import ScoreResult, Status
 CHOICES: Mapping[str, float] = {"A": 1.0, "B": 0.0, "tie": 0.5}
 """Verdict on a pair -> the first response's share of the point."""
 
-_RANKING = re.compile(r"\d{1,3}(?:[ \t]{0,4}>[ \t]{0,4}\d{1,3})+")
+_RANKING = re.compile(
+    r"\d{1,3}(?:[ \t]{0,4}>[ \t]{0,4}\d{1,3})+"
+    r"|(?i:(?<=ranking: )|(?<=ranking\": ))\d{1,3}(?:,[ \t]{0,4}\d{1,3})+(?![\d.])"
+)
 _NAME = re.compile(r"(?i)\bresponse[ \t]+(?=\d)|[\[\]#]")
 
 
@@ -103,10 +106,10 @@ def own_vote(each: Input, sample: JudgeSample, rules: VerdictReading) -> Vote:
 
 
 def last_ranking(text: str, count: int) -> tuple[float, ...] | None:
-    """Scores out of the last "2 > 3 > 1" in `text` that names each of 1 .. `count` once: count - 1
+    """Scores out of the last "2 > 3 > 1" or "Ranking: 2, 3, 1" in `text` that names each of 1 .. `count` once: count - 1
     for the best, 0 for the last."""
     for ranking in reversed(_RANKING.findall(_NAME.sub("", text))):
-        order = list(map(int, ranking.split(">")))
+        order = list(map(int, re.split("[>,]", ranking)))
         if sorted(order) == list(range(1, count + 1)):
             scores = [0.0] * count
             for place, number in enumerate(order):
