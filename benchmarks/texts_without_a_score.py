@@ -105,10 +105,11 @@ def share(several: Iterable[str], scale: tuple[float, float]) -> float:
     return sum(read) / len(read)
 
 
-def table(data: Path) -> list[dict[str, Any]]:
-    """A row per source with the shares by scale."""
+def table(data: Path, most: int | None = None) -> list[dict[str, Any]]:
+    """A row per source with the shares by scale; of at most so many of its texts."""
     rows: list[dict[str, Any]] = []
-    for source, several in texts(data).items():
+    for source, every in texts(data).items():
+        several = every[:most]
         shares = {name: share(several, scale) for name, scale in SCALES.items()}
         rows.append({"texts": source, "count": len(several), **shares})
     shares = {name: share(sentences(*scale), scale) for name, scale in SCALES.items()}

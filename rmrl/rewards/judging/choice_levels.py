@@ -12,6 +12,7 @@ from rmrl.rewards.judging.choices import MENTION, Choices, Undecided, plain
 from rmrl.rewards.judging.json_fields import fields_of
 from rmrl.rewards.judging.preferences import PLAIN, stated
 from rmrl.rewards.judging.reading import Candidate, Form, Reading, decide, trails_off
+from rmrl.rewards.judging.side_by_side import compared
 
 _NAMES = (
     "verdict|final_verdict|winner|answer|final_answer|choice|final_choice|decision|final_decision|preference|preferred|preferred_response"
@@ -95,7 +96,7 @@ def read_view_for_choice(
     reading = decide(list(_marked(view, text, choices, cut=cut)))
     if reading is not None:
         return reading
-    statements = [*stated(marked_up, choices), *_compared(marked_up, choices)]
+    statements = [*stated(marked_up, choices), *compared(marked_up, choices)]
     if firm:
         statements = [each for each in statements if each.rank >= PLAIN]
     lines = _of_lines(text, marked_up, choices, cut=cut)
@@ -307,48 +308,6 @@ _TITLE_WORDS = 4
 _BEGINS = re.compile(
     rf"[\s\"'(\[#>•\-]*(?:[0-9]{{1,2}}[.)]\s)?(?:(?P<name>{MENTION})|(?P<id>[A-Z]"
     rf"|[0-9]{{1,2}})(?=[.):]|\s*$)|(?P<tie>(?!)))"
-)
-
-
-# --- scores and ranks of both
-
-
-def _compared(text: str, choices: Choices) -> list[Candidate[str]]:
-    """The choice with the higher score ("A: 8/10, B: 6/10"), or the first of a ranking."""
-    if len(choices.sides) != 2:
-        return []
-    ranking = _RANKING.search(text)
-    if ranking is not None and ranking[1] != ranking[2]:
-        name = choices.names[choices.index_of(ranking[1])]
-        return [Candidate(name, ranking.start(), ranking.end(), "stated", PLAIN)]
-    scores = list(_SIDE_SCORE.finditer(text))
-    sides = {choices.index_of(score[1]) for score in scores}
-    if len(scores) != 2 or sides != set(choices.sides) or scores[0]["high"] != scores[1]["high"]:
-        return []
-    # Two answers of the responses, too, stand side by side.
-    heading = text[max(0, scores[0].start() - 40) : scores[0].start()]
-    scored = all(score["high"] or score["word"] for score in scores)
-    alone = not _SIDE_SCORE.sub("", text).strip(" ,.;\n")
-    if not (scored or alone or _SCORES.search(heading)):
-        return []
-    lead = float(scores[0]["score"]) - float(scores[1]["score"])
-    verdict = choices.of_undecided("tie")
-    if lead != 0:
-        verdict = choices.names[choices.index_of(scores[0 if lead > 0 else 1][1])]
-    return [Candidate(verdict, scores[0].start(), scores[1].end(), "stated", PLAIN)]
-
-
-_SCORES = re.compile(r"\b(?:scores?|ratings?|points|grades)\b|评分|得分", re.IGNORECASE)
-_SIDE_SCORE = re.compile(
-    rf"({MENTION})(?:'s)?(?:\s(?P<word>scores?|rating|gets|receives|earns)(?:\sis|\sa)?)?(?:\s?[:=(]\s?|\s)"
-    r"(?P<score>[0-9]{1,3}(?:\.[0-9]{1,3})?)(?:\s?/\s?(?P<high>[0-9]{1,3}))?"
-    r"(?=\s*(?:$|[\n.,;)|]|(?:and|vs|versus|while|but|points?|out|stars?)\b))",
-    re.IGNORECASE,
-)
-_RANKING = re.compile(
-    rf"\brank(?:ing| 1)?\s?[:\n]\s{{0,3}}(?:1[.):]\s?)?({MENTION})\s{{0,2}}[,>\n]\s{{0,2}}"
-    rf"(?:rank 2: ?|2[.):]\s?)?({MENTION})(?=\s*(?:$|[\n.]))",
-    re.IGNORECASE,
 )
 
 

@@ -10,6 +10,15 @@ from collections.abc import Iterator, Sequence
 
 from rmrl.rewards.judging.figures import Figure, Scale, figures_of, is_counted, numbers_of
 from rmrl.rewards.judging.json_fields import fields_of
+from rmrl.rewards.judging.number_mentions import (
+    ASPECT,
+    JUDGED,
+    OF_A_PROBLEM,
+    is_scored,
+    lone_mentions,
+    overall,
+    ratios,
+)
 from rmrl.rewards.judging.reading import Candidate, Reading, decide
 
 _FIELD = re.compile(
@@ -34,13 +43,6 @@ _LABEL = re.compile(
     r"|SCORE|RATING|VERDICT|FINAL SCORE)\]",
     re.IGNORECASE,
 )
-_OF_A_PROBLEM = re.compile(
-    r"\b(?:mean|average|median|tests?|exams?|quiz|game|highest|lowest|passing|perfect|sum|his"
-    r"|her|their|(?!(?:assistant|response|reply|answer|output|model)'s)[a-z]+'s)[ _-]",
-    re.IGNORECASE,
-)
-"""Scores that a word problem is about, unless they are a label on a line of its own."""
-_JUDGED = r"(?:response|reply|output|essay|summary|submission|explanation|assistant|model|text)"
 _BETWEEN = re.compile(
     r"(?:\"|'|[\s*_`\])}|]){0,6}(?:\((?![0-9.]{1,6}\))[^()\n]{0,60}\)|\[[^\[\]\n]{0,30}\]"
     r"|on a scale[^:\n]{0,40}|out of [0-9]{1,4})?[\s*_`]{0,4}"
@@ -50,10 +52,6 @@ _BETWEEN = re.compile(
     r"|strong|perfect|full|the)\s){0,2}[\"'“*_`\s\[({$|<]{0,6}(?:\\text\{|\\boxed\{)?",
     re.IGNORECASE,
 )
-_OF_ALL = re.compile(
-    rf"(?:for|of|on) (?:(?:the|this|that) )?(?:{_JUDGED}|answer|solution|it|this)\b", re.IGNORECASE
-)
-"""What the judge judges, as in "the score for this response"."""
 _LINKED = re.compile(
     r"(?:\b(?:is|was|are|be|at|to)\b|为|是|[:=\uff1a]|->|→|\.\.|…|[-–—|]|\n)", re.IGNORECASE
 )
@@ -76,9 +74,9 @@ _GIVES = re.compile(
     r"|assign(?:ed)?|settled? (?:on|for|at)|go with|say)"
     r"|(?:giv(?:es?|ing)|rat(?:es?|ing)|scor(?:es?|ing)|grad(?:es?|ing)|award(?:s|ing)?"
     r"|assign(?:s|ing)?)"
-    rf"(?=[ *]{{1,3}}(?:it|this|that|(?:(?:the|my)\s)?{_JUDGED})\b)"
+    rf"(?=[ *]{{1,3}}(?:it|this|that|(?:(?:the|my)\s)?{JUDGED})\b)"
     r"|deserves?|merits|warrants"
-    rf"|{_JUDGED}\s(?:earns|receives|gets|scores|scored|rates|is worth))"
+    rf"|{JUDGED}\s(?:earns|receives|gets|scores|scored|rates|is worth))"
     r"(?P<object>(?:[ *]{1,3}(?:it|this|that|the|them|a|an|as|at|my|response|answer|reply"
     r"|output|solution|assistant|assistant's|overall|score|rating|grade|mark|of|solid|strong"
     r"|perfect|generous|full|only|about|around|with|to|be|model|submission|essay|summary"
@@ -86,33 +84,6 @@ _GIVES = re.compile(
     re.IGNORECASE,
 )
 """Only the judge gives, and only what it judges gets: "this gives 7" is arithmetic."""
-_SCORING = re.compile(
-    r"(?:\b(?:score|rating|verdict|judge?ment|assessment|quality|bewertung"
-    r"|scale (?:of|from) [0-9]{1,4} ?(?:to|-|\u2013) ?[0-9]{1,4})\b|(?:[评打给得]分|[评打给])】?)"
-    r"(?P<between>(?:[^.!?;,\n。0-9]{0,60}(?:\b(?:of|is|be|at|an?|around|about|roughly)\b|[:\uff1a为是打给]))?)"
-    r"[\s*_`\"'(\[$\\]{0,6}$",
-    re.IGNORECASE,
-)
-_NO_SCORE = re.compile(
-    r"\b(?:answers?|results?|values?|comput\w+|calculat\w+|correct(?:ly)?|equals?|got|get|total|sum"
-    r"|probability|fraction|ratio|solutions?|because|since|as|for|when|while|whether|that|which"
-    r"|who|but|if|due|with|and|not|cannot|never|scale|ends?|starts?|maximum|minimum|most|least"
-    r"|below|above|than)\b|=|因为",
-    re.IGNORECASE,
-)
-_DENIED = re.compile(
-    r"(?:n't|\b(?:not|never|fails?|falls?|short|lacks?|if|unless|without|cannot))\b[^.!?;\n。]*$",
-    re.I,
-)
-_SCORED_BEHIND = re.compile(
-    r"\s(?:is|would be|seems|feels)\s(?:like\s)?(?:\w{1,12}\s){0,3}(?:score|rating|verdict)\b",
-    re.IGNORECASE,
-)
-_CLAUSE = re.compile(
-    r"(?:^|[\n.!?。;,\uff0c(–—-]|(?:^|\n)[\s*_#•-]{0,6}(?:\w{1,20} ?){1,2}[*_]{0,2}:"
-    r"|\b(?:an?|so|thus|hence|therefore))[^\w:]{0,4}$",
-    re.I,
-)
 _FILLERS = re.compile(
     r"\b(?:points?|stars?|scores?|punkten?|it(?:'s| is)|i(?:'d| would)? say|i think|an?|so|solid"
     r"|strong|perfect|about|around|maybe|probably|overall|final|rating|grade|verdict"
@@ -123,13 +94,6 @@ _FILLERS = re.compile(
 """Words beside which a number is all of a text."""
 _ASPECTS = 1
 """The highest rank of a label of an aspect."""
-_CLAUSE_END = re.compile(
-    r"[*_)\]\"'$]{0,4}(?:\s*$|[ ]?[\n.,;:!?。\uff0c]|\s[-–—(]|\s(?:for|because|since|as|on"
-    r"|in|given|due|but|and|with|overall)\b)"
-)
-_UNIT = re.compile(r"\s?(?:points?\b|stars?\b|punkten?\b|分)", re.IGNORECASE)
-_OVERALL = re.compile(r"[ *_]{1,3}(?:points? )?overall\b", re.IGNORECASE)
-_ASPECT = re.compile(r"[ *_]{1,3}(?:points? )?(?:for|on|in) (?!my\b|me\b)\w", re.IGNORECASE)
 _CONDITION = re.compile(
     r"\b(?:if|whether|unless|would have|could have|might have|instead of|rather than|not|n't"
     r"|claims?|says|asks?)\b[^.!?\n,;]*$",
@@ -165,7 +129,7 @@ def read_view_for_number(
         return reading
     several = len({figure.value for figure in bare}) > 1
     lines = list(_of_lines(view, figures))
-    labels = [*_labelled(view, places), *_overall(view, bare)]
+    labels = [*_labelled(view, places), *overall(view, bare)]
     whole = any(candidate.rank > _ASPECTS for candidate in labels)
     if lines or whole or not several:
         reading = decide([*labels, *lines])
@@ -173,9 +137,9 @@ def read_view_for_number(
             return reading
     levels = [list(_statements(view, places))]
     if not labels:
-        levels.append(list(_ratios(view, bare)))
+        levels.append(list(ratios(view, bare)))
     if not (labels or several or firm):
-        levels.append(list(_lone_mentions(view, bare)))
+        levels.append(list(lone_mentions(view, bare)))
     for candidates in levels:
         # The number of one aspect is that of the whole only where no other number stands.
         if not several or any(candidate.rank for candidate in candidates):
@@ -219,7 +183,7 @@ def _marked(view: str, scale: Scale, figures: Sequence[Figure]) -> Iterator[Cand
 def _is_scored_box(view: str, box: re.Match[str]) -> bool:
     """Whether a box, in which a text of mathematics has its answer, holds a score: behind a word of
     scoring, or on a line of its own that no sentence leads to."""
-    if _is_scored(view, box.start(), box.end()):
+    if is_scored(view, box.start(), box.end()):
         return True
     line = view.rfind("\n", 0, box.start()) + 1
     rest = view[line : box.start()] + view[box.end() : box.end() + 12].split("\n", 1)[0]
@@ -244,6 +208,8 @@ def _is_all(content: str, start: int, end: int) -> bool:
 
 
 def _labelled(view: str, places: dict[int, Figure]) -> Iterator[Candidate[float]]:
+    only_number = len(numbers_of(view)) == 1
+    stop = len(view.rstrip(" \n*_."))
     for match in _LABEL.finditer(view):
         between = _BETWEEN.match(view, match.end())
         if between is None or between.end() not in places:
@@ -267,22 +233,14 @@ def _labelled(view: str, places: dict[int, Figure]) -> Iterator[Candidate[float]
             linked = figure.ratio or (alone and ":" in between[0])
         elif word == "result":
             # Mathematics has results, too: they are not the only number.
-            ends = not before and not view[figure.end :].strip(" \n*_.")
-            linked = alone and ends and len(numbers_of(view)) == 1
-        elif word.startswith("mark") or _OF_A_PROBLEM.search(before):
+            linked = alone and not before and figure.end >= stop and only_number
+        elif word.startswith("mark") or OF_A_PROBLEM.search(before):
             # Mark is a name, and problems are about scores, too.
             linked = alone and re.search("[:=|]", between[0]) is not None
         supposed = "would" in between[0].lower() and _SUPPOSED.search(lead) is not None
         linked = linked and not supposed and _GOES_ON.match(view, figure.end) is None
         if linked:
             yield Candidate(figure.value, match.start(), figure.end, "label", rank)
-
-
-def _overall(view: str, bare: Sequence[Figure]) -> Iterator[Candidate[float]]:
-    """Numbers with the label behind them, as in "so 7 overall"."""
-    for figure in bare:
-        if _OVERALL.match(view, figure.end) and _begins_clause(view, figure):
-            yield Candidate(figure.value, figure.start, figure.end, "label", 4)
 
 
 def _rank(label: re.Match[str], figure: Figure, view: str) -> int:
@@ -332,44 +290,5 @@ def _statements(view: str, places: dict[int, Figure]) -> Iterator[Candidate[floa
         if _HYPOTHETICAL.match(view, figure.end):
             continue
         if not is_counted(view, figure.end):
-            rank = int(not _ASPECT.match(view, figure.end))
+            rank = int(not ASPECT.match(view, figure.end))
             yield Candidate(figure.value, match.start(), figure.end, "stated", rank)
-
-
-def _ratios(view: str, bare: Sequence[Figure]) -> Iterator[Candidate[float]]:
-    """Numbers over the end of the scale that are no part of a sentence about something else."""
-    for figure in bare:
-        if not figure.ratio or view.startswith(" of", figure.end):
-            continue
-        whole = _begins_clause(view, figure) and _CLAUSE_END.match(view, figure.end)
-        is_score = whole or _UNIT.match(view, figure.end) is not None
-        if is_score or _is_scored(view, figure.start, figure.end):
-            rank = int(not _ASPECT.match(view, figure.end))
-            yield Candidate(figure.value, figure.start, figure.end, "stated", rank)
-
-
-def _begins_clause(view: str, figure: Figure) -> bool:
-    lead = view[max(0, figure.start - 24) : figure.start]
-    clause = re.split(r"[.,;!?(\n]", lead)[-1]
-    return _CLAUSE.search(lead) is not None and _NO_SCORE.search(clause) is None
-
-
-def _lone_mentions(view: str, bare: Sequence[Figure]) -> Iterator[Candidate[float]]:
-    for figure in bare:
-        points = re.match(r"\s?分(?![钟之别数米])", view[figure.end : figure.end + 3])
-        ends = _CLAUSE_END.match(view, figure.end) or _SCORED_BEHIND.match(view, figure.end)
-        if points or (ends and _is_scored(view, figure.start, figure.end)):
-            yield Candidate(figure.value, figure.start, figure.end, "lone mention", 1)
-
-
-def _is_scored(view: str, start: int, end: int) -> bool:
-    """Whether a word of scoring leads to a number, or follows it as in "7 is a fair score"."""
-    lead = view[max(0, start - 160) : start]
-    word = _SCORING.search(lead)
-    if word is not None:
-        denied = _DENIED.search(lead, 0, word.start()) or _OF_A_PROBLEM.search(
-            lead, max(0, word.start() - 12), word.start()
-        )
-        return not denied and _NO_SCORE.search(_OF_ALL.sub("", word["between"])) is None
-    begins = not view[max(0, start - 8) : start].rsplit("\n", 1)[-1].rstrip("*_ ").strip(".!? ")
-    return begins and _SCORED_BEHIND.match(view, end) is not None

@@ -106,8 +106,8 @@ def own_vote(each: Input, sample: JudgeSample, rules: VerdictReading) -> Vote:
 
 
 def last_ranking(text: str, count: int) -> tuple[float, ...] | None:
-    """Scores out of the last "2 > 3 > 1" or "Ranking: 2, 3, 1" in `text` that names each of 1 .. `count` once: count - 1
-    for the best, 0 for the last."""
+    """Scores out of the last "2 > 3 > 1" or "Ranking: 2, 3, 1" in `text` that names each of 1 ..
+    `count` once: count - 1 for the best, 0 for the last."""
     for ranking in reversed(_RANKING.findall(_NAME.sub("", text))):
         order = list(map(int, re.split("[>,]", ranking)))
         if sorted(order) == list(range(1, count + 1)):

@@ -27,9 +27,9 @@ def test_the_same_sentences_by_scale_and_among_others(name: str):
 
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"the texts are not at {DATA}")
 def test_hardly_a_number_of_real_mathematics_is_read():
-    for row in table(DATA):
+    for row in table(DATA, most=100):
         for name in SCALES:
-            assert row[name] < 0.005, row
+            assert row[name] <= 0.01, row
 
 
 @pytest.mark.parametrize(

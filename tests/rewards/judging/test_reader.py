@@ -149,7 +149,7 @@ def test_copies_out_of_the_response_do_not_count():
 
 
 UNITS = [
-    "Actually, ", "score of 5 ", "7 overall ", "so 7/10 ", "A: 8 ", "Ranking: ", "{'score': ", "7 for x ",
+    "Actually, ", "score of 5 ", "7 overall ", "so 7/10 ", "A: 8 ", "Ranking: ", "{'score': ", "7 for x ", "Result: 5\n",
     '"', "`", "> 1\n", '{"a":', "9 ", "7/", "7-", " ", "\n", "A ", "A\n", "A is ", "A, ", "A not ", "[[", "[[A]] ", "<answer>", "I prefer ",
     "both ", "the ", ". ", "1. ", "A and B ", "Output (a) ", "Verdict: ", "Score: ", "score of the ", "give it ", "if ", "very truly ",
     "better response is ", '"winner": ', "A比B", "的", "\\boxed{", "<think>", "<think></think>",
