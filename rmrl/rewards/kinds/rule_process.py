@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from rmrl.rewards.rules.dropin import FunctionSource
@@ -19,6 +20,8 @@ from rmrl.rewards.rules.worker import BOOT, HEADER, frame
 
 SEND_TIMEOUT_S = 30.0
 """Deadline for handing a frame to a worker that waits for one."""
+_MOST_ROUNDS = 100
+"""Looks for processes that a rule started, while those that were killed end."""
 KILL_WAIT_S = 5.0
 """Seconds until waiting for a killed process is given up."""
 
@@ -143,8 +146,9 @@ class WorkerProcess:
         return self.process.ended()
 
     def end(self) -> None:
-        """Kill the process and its children, without waiting for the seconds this takes on a busy
-        machine."""
+        """Kill the process and all that it started, without waiting for the seconds this takes on a
+        busy machine."""
+        _kill_descendants(self.process.pid)
         _kill_group(self.process.pid)
         self.channel.close()
 
@@ -253,6 +257,39 @@ class Nursery:
         if len(data) < count:
             raise OSError("the nursery has hung up")
         return data
+
+
+def _kill_descendants(pid: int) -> None:
+    """Kill what a process started, in sessions of their own too. It is stopped first and starts no
+    more; its children's children become its own when those end (`rule_worker`)."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGSTOP)
+    for _ in range(_MOST_ROUNDS):
+        living = _living_descendants(pid)
+        if not living:
+            return
+        for each in living:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(each, signal.SIGKILL)
+
+
+def _living_descendants(pid: int) -> list[int]:
+    living: list[int] = []
+    waiting = [str(pid)]
+    while waiting:
+        folder = Path("/proc", waiting.pop())
+        with contextlib.suppress(OSError):
+            if int(folder.name) != pid and not _has_ended(folder):
+                living.append(int(folder.name))
+            for task in folder.joinpath("task").iterdir():
+                waiting += task.joinpath("children").read_text().split()
+    return living
+
+
+def _has_ended(folder: Path) -> bool:
+    """Whether a process is a mere entry, which its parent has not taken yet."""
+    state = folder.joinpath("stat").read_text().rpartition(")")[2].split()[0]
+    return state in ("Z", "X")
 
 
 def _kill_group(pid: int) -> None:

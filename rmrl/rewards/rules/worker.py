@@ -44,6 +44,7 @@ import_module(sys.argv[4]).main(int(sys.argv[2]), int(sys.argv[3]))"""
 <parent's pid> <this module>`."""
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 GROUP = "responses of a group"
 """Key of a call, and of its answer, with the entries of all responses to one prompt."""
@@ -66,7 +67,13 @@ def main(descriptor: int, parent: int) -> None:
 
 
 def serve(channel: socket.socket, rules: dict[FunctionSource, Rule]) -> None:
-    """Answer chunks until the parent hangs up; `rules` are those that are imported already."""
+    """Answer chunks until the parent hangs up; `rules` are those that are imported already.
+
+    Processes of a rule that lose their own parent become children of this one, by which the pool
+    finds and ends them.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     stream = channel.makefile("rb")
     own = os.getpid()
     while len(header := stream.read(HEADER.size)) == HEADER.size:

@@ -12,6 +12,7 @@ from rmrl.rewards.rules.dropin import FunctionSource
 from rmrl.rewards.rules.pool import RulePool
 from rmrl.types import ScoreItem
 from tests.patience import PATIENCE_S
+from tests.rewards.kinds.rule_parts import alive, wait_until
 
 FORKS = """
 import os, sys
@@ -61,3 +62,29 @@ def test_one_by_one_a_rule_gets_its_arguments_as_they_came(tmp_path: Path) -> No
         "    return [float(len(box[0]))]\n"
     )
     assert scores(path, prompt_ids="aa", groups=True) == [1.0, 1.0]
+
+
+DETACHES = """
+import pathlib, subprocess, sys
+
+LEAVES = "import subprocess; print(subprocess.Popen(['sleep', '1000000'],"
+LEAVES += " start_new_session=True, stdout=-3, stderr=-3).pid)"
+
+def compute_score(data_source, solution_str, ground_truth):
+    line = [sys.executable, "-c", LEAVES]
+    left = subprocess.run(line, start_new_session=True, capture_output=True).stdout
+    child = subprocess.Popen(["sleep", "1000000"], start_new_session=True)
+    pathlib.Path(NOTE).write_text(f"{child.pid} {int(left)}")
+    return 1.0
+"""
+
+
+def test_detached_processes_of_a_rule_end_with_it(tmp_path: Path) -> None:
+    """One in a session of its own, and one whose parent has left it: they held the output of the
+    command open after its end."""
+    note = tmp_path / "pids"
+    path = tmp_path / "detaches.py"
+    path.write_text(f"NOTE = {str(note)!r}\n{DETACHES}")
+    assert scores(path, prompt_ids="a") == [1.0]
+    first, second = map(int, note.read_text().split())
+    assert wait_until(lambda: not alive(first) and not alive(second))
