@@ -2,7 +2,10 @@
 in batches.
 
     column                 type                              absent or null means
-    response, responses    string, or list of strings        an error
+    response, responses    string, list of strings, or list  the last assistant turn of `messages`;
+                           of messages (the last assistant   else an error
+                           turn counts, those before it
+                           belong to the prompt)
     response_tokens        number, or one per response       counted with the policy's tokenizer if
                                                              one is set; else 0, or an error where a
                                                              reward depends on it
@@ -30,12 +33,20 @@ import numpy as np
 
 from rmrl.config.schema import ScoreDataConfig
 from rmrl.data.column_names import ABSENT, PROMPT_NAMES, RESPONSE_NAMES, ColumnNames, column_names
-from rmrl.data.csv_cells import values_of
+from rmrl.data.csv_cells import is_message_list, values_of
 from rmrl.data.groups import group_columns, group_of
 from rmrl.data.problems import BadRow, FieldError, file_error, shown
 from rmrl.data.rows import Row, file_labels, file_list, read_rows
-from rmrl.data.schema import PromptRow, check_row, check_rows, ground_truth, is_null, plain
-from rmrl.types import Prompt
+from rmrl.data.schema import (
+    PromptRow,
+    as_messages,
+    check_row,
+    check_rows,
+    ground_truth,
+    is_null,
+    plain,
+)
+from rmrl.types import Messages, Prompt
 
 _SEVERAL = "responses"
 _NAMES = (*PROMPT_NAMES, *RESPONSE_NAMES)
@@ -247,7 +258,7 @@ class ResponseReader:
         for name in RESPONSE_NAMES:
             value = self.names.value(fields, name)
             values[name] = None if value is ABSENT else value
-        texts, several = _texts(fields, self.names)
+        texts, several, before = _texts(fields, self.names)
         truth = checked.ground_truth
         if truth is None and "reference" not in self.names.paths:
             truth = ground_truth(fields.get("ground_truth"), "ground_truth")
@@ -255,7 +266,7 @@ class ResponseReader:
         if self._with_groups:
             group = group_of(row.fields, checked.messages, self._group_columns)
         return AnsweredRow(
-            prompt=_prompt(checked, truth, values["opens_thinking"]),
+            prompt=_prompt(checked, before, truth=truth, opened=values["opens_thinking"]),
             texts=texts,
             finish_reasons=_finish_reasons(values["finish_reason"], texts),
             tokens=_token_counts(values["response_tokens"], texts, self._count_tokens),
@@ -284,7 +295,13 @@ def _bad(row: Row, reason: str) -> BadRow:
     )
 
 
-def _prompt(checked: PromptRow, truth: str | None, opened: Any) -> Prompt:
+def _prompt(checked: PromptRow, before: Messages, *, truth: str | None, opened: Any) -> Prompt:
+    """`before`: turns before the response, which may begin with those of the prompt."""
+    messages = checked.messages
+    if tuple(before[: len(messages)]) == messages:
+        messages = tuple(before)
+    else:
+        messages = (*messages, *before)
     if not (is_null(opened) or isinstance(opened, bool)):
         raise FieldError(
             "opens_thinking",
@@ -294,24 +311,38 @@ def _prompt(checked: PromptRow, truth: str | None, opened: Any) -> Prompt:
         )
     return Prompt(
         id=checked.id,
-        messages=checked.messages,
+        messages=messages,
         token_ids=(),
         rm_prompts=checked.rm_prompts,
         ground_truth=truth,
         data_source=checked.data_source,
         ability=checked.ability,
         extra_info=checked.extra_info,
-        plain_text=checked.plain_text,
+        plain_text=checked.plain_text and len(messages) == len(checked.messages),
         opens_thinking=opened,
     )
 
 
-def _texts(fields: Mapping[str, Any], names: ColumnNames) -> tuple[tuple[str, ...], bool]:
+def _texts(fields: Mapping[str, Any], names: ColumnNames) -> tuple[tuple[str, ...], bool, Messages]:
+    """Return the responses, whether they are a list, and the turns before the last assistant turn
+    of a response that is a list of messages."""
     column = names.at("response")
     value = names.value(fields, "response")
     if (value is ABSENT or is_null(value)) and _SEVERAL in fields:
         column = _SEVERAL
         value = fields[column]
+    is_answered = value is ABSENT and "response" not in names.paths
+    talk: Any = fields.get("messages")
+    if is_answered and "prompt" not in fields and is_message_list(talk):
+        ends_in = talk[-1]["role"]
+        if ends_in == "assistant":
+            column = "messages"
+            value = talk
+    if is_message_list(value):
+        turns = as_messages(value, column)
+        for place in range(len(turns) - 1, -1, -1):
+            if turns[place]["role"] == "assistant":
+                return (str(turns[place]["content"]),), False, turns[:place]
     if value is ABSENT:
         raise FieldError(
             column,
@@ -324,10 +355,10 @@ def _texts(fields: Mapping[str, Any], names: ColumnNames) -> tuple[tuple[str, ..
         raise FieldError(
             column,
             saw=shown(value),
-            need="a string, or a list of strings",
+            need="a string, a list of strings, or messages with an assistant turn",
             todo="fill the response or drop the row",
         )
-    return tuple(texts), isinstance(value, list)
+    return tuple(texts), isinstance(value, list), ()
 
 
 def _token_counts(

@@ -16,7 +16,7 @@ rm_prompt, rm_prompt_<name>.
 
 Also accepted: TRL's prompts that end in an assistant turn (the policy continues it), OpenAI's
 content parts ({"type": "text"}), and OpenAI's `messages` column where there is no `prompt` column
-(a last assistant turn is the old answer and is left out).
+(a last assistant turn is the response, or the old one, and no part of the prompt).
 """
 
 from __future__ import annotations
@@ -192,7 +192,8 @@ def prompt_messages(
     if value is ABSENT:
         raise _missing("prompt", fields, names)
     messages = as_messages(value, column)
-    if column == "messages" and messages and messages[-1]["role"] == "assistant":
+    with_answer = column == "messages" or names.in_conversation()
+    if with_answer and messages and messages[-1]["role"] == "assistant":
         messages = messages[:-1]
     if not empty_ok and not any(m["content"].strip() for m in messages):
         raise FieldError(

@@ -309,3 +309,31 @@ def test_how_the_prompt_of_a_sample_ended(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("prompt,response,opens_thinking\na,b,true\na,b,\n")
     settings = ScoreDataConfig(files=str(tmp_path / "rows.csv"))
     assert [r.prompt.opens_thinking for r in answered_rows(settings)] == [True, None]
+
+
+def test_the_last_assistant_turn_is_the_response_and_earlier_ones_the_conversation(
+    tmp_path: Path,
+) -> None:
+    user = {"role": "user", "content": "2 + 2?"}
+    guess = {"role": "assistant", "content": "5?"}
+    tool = {"role": "tool", "content": "no"}
+    last = {"role": "assistant", "content": "four"}
+    rows: list[dict[str, Any]] = [
+        {"messages": [user, guess, tool, last]},
+        {"prompt": "2 + 2?", "response": [guess, tool, last]},
+        {"prompt": [user], "response": [user, guess, tool, last, tool]},  # with its prompt
+        {"prompt": [user], "response": [last]},
+    ]
+    for row_read, turns in zip(read(tmp_path, rows), [3, 3, 3, 1], strict=True):
+        assert row_read.texts == ("four",)
+        assert row_read.several is False
+        assert row_read.prompt.messages == (user, guess, tool)[:turns]
+        assert row_read.prompt.plain_text is False
+    conversations = [{"talk": [user, last]}]
+    columns = {"prompt": "talk", "response": "talk"}
+    (only,) = read(tmp_path, conversations, columns=columns)
+    assert (only.texts, only.prompt.messages) == (("four",), (user,))
+    with pytest.raises(DataError, match="messages with an assistant turn"):
+        read(tmp_path, [{"prompt": [user], "response": [tool]}])
+    with pytest.raises(DataError, match="need a column 'response'"):
+        read(tmp_path, [{"messages": [user]}])
