@@ -15,8 +15,23 @@ from rmrl.config.load import run_command, shipped
 from rmrl.config.schema import EvalConfig
 from rmrl.exit import ended_by_signals, ends_with_its_reader, exit_code
 from rmrl.logs import begin_run
+from rmrl.usage import asks_for_help, short_help
 
 _log = logging.getLogger("rmrl.main_eval")  # under python -m its __name__ is another
+
+KEYS = {
+    "reward.models": "names of rewards, e.g. [gsm8k,judge]",
+    "reward.weights": "a weight each, e.g. [0.3,0.5]",
+    "reward.specs.NAME.path": "folder or hub id of the model of a reward",
+    "reward": "a file with the whole section: reward=path/to/section.yaml",
+    "eval.format": "layout of the benchmark, e.g. rewardbench",
+    "data.files": "files of the benchmark",
+    "eval.recorded": "file of recorded judgements, in the place of rewards",
+    "eval.choices": "names of first, second and tie in recorded verdicts",
+    "out": "folder of the report",
+    "trainer.device": "auto, cuda or cpu",
+}
+"""Keys that people use."""
 
 
 def run(config: EvalConfig) -> None:
@@ -37,6 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 ok, 2 configuration, 3 rewards, 4 infrastructure, 5 stall, 6 data,
     130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if asks_for_help(given):
+        print(short_help("eval", __doc__, KEYS))
+        return 0
     with exit_code() as code, ended_by_signals():
         run_command(given, run, EvalConfig)
     return code.value

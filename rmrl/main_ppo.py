@@ -16,8 +16,23 @@ from rmrl.config.schema import Config
 from rmrl.exit import ends_with_its_reader, exit_code
 from rmrl.logs import begin_run
 from rmrl.startup import quick_imports
+from rmrl.usage import asks_for_help, short_help
 
 _log = logging.getLogger("rmrl.main_ppo")  # under python -m its __name__ is another
+
+KEYS = {
+    "reward.models": "names of rewards, e.g. [gsm8k,judge]",
+    "reward.weights": "a weight each, e.g. [0.3,0.5]",
+    "reward.specs.NAME.path": "folder or hub id of the model of a reward",
+    "data.train_files": "parquet, jsonl or csv files of prompts",
+    "actor_rollout_ref.model.path": "folder or hub id of the policy",
+    "algorithm.adv_estimator": "grpo, gae, rloo, ...; with +recipe=dapo and others as a whole",
+    "data.train_batch_size": "prompts of a step",
+    "actor_rollout_ref.rollout.n": "responses to each prompt",
+    "data.max_response_length": "tokens of a response",
+    "trainer.total_training_steps": "steps of the run",
+}
+"""Keys that people use."""
 
 
 def run(config: Config) -> None:
@@ -53,6 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit code: 0 ok, 2 configuration, 3 rewards, 4 infrastructure, 5 stall, 6 data,
     130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if asks_for_help(given):
+        print(short_help("train", __doc__, KEYS))
+        return 0
     with exit_code() as code:
         run_command(given, run)
     return code.value

@@ -14,8 +14,23 @@ from rmrl.config.load import run_command, shipped
 from rmrl.config.schema import ScoreConfig
 from rmrl.exit import ended_by_signals, ends_with_its_reader, exit_code
 from rmrl.logs import begin_run
+from rmrl.usage import asks_for_help, short_help
 
 _log = logging.getLogger("rmrl.main_score")  # under python -m its __name__ is another
+
+KEYS = {
+    "reward.models": "names of rewards, e.g. [gsm8k,judge]",
+    "reward.weights": "a weight each, e.g. [0.3,0.5]",
+    "reward.specs.NAME.path": "folder or hub id of the model of a reward",
+    "reward": "a file with the whole section: reward=path/to/section.yaml",
+    "data.files": "parquet, jsonl or csv files of rows with responses",
+    "data.prompt_key": "column of the prompt",
+    "data.response_key": "column of the response, or list of responses",
+    "out": "file to write: .parquet, .jsonl or .csv",
+    "select": "best: a further file with the best response of each prompt",
+    "trainer.device": "auto, cuda or cpu",
+}
+"""Keys that people use."""
 
 
 def run(config: ScoreConfig) -> None:
@@ -38,6 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit code: 0 ok, 2 configuration, 3 rewards, 4 infrastructure, 5 stall, 6 data,
     130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if asks_for_help(given):
+        print(short_help("score", __doc__, KEYS))
+        return 0
     with exit_code() as code, ended_by_signals():
         run_command(given, run, ScoreConfig)
     return code.value

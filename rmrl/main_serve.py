@@ -13,8 +13,23 @@ from rmrl.config.load import run_command, shipped
 from rmrl.config.schema import ServeConfig
 from rmrl.exit import ended_by_signals, ends_with_its_reader, exit_code
 from rmrl.logs import begin_run
+from rmrl.usage import asks_for_help, short_help
 
 _log = logging.getLogger("rmrl.main_serve")  # under python -m its __name__ is another
+
+KEYS = {
+    "reward.models": "names of rewards, e.g. [gsm8k,judge]",
+    "reward.weights": "a weight each, e.g. [0.3,0.5]",
+    "reward.specs.NAME.path": "folder or hub id of the model of a reward",
+    "reward": "a file with the whole section: reward=path/to/section.yaml",
+    "serve.host": "address to listen on",
+    "serve.port": "port to listen on",
+    "serve.token_env": "environment variable with the bearer token",
+    "serve.wires": "interfaces to offer",
+    "serve.max_rows": "rows of a request",
+    "trainer.device": "auto, cuda or cpu",
+}
+"""Keys that people use."""
 
 
 def run(config: ServeConfig) -> None:
@@ -35,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit code: 0 ok, 2 configuration, 3 rewards, 4 infrastructure, 5 stall, 6 data,
     130 ended by a signal."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if asks_for_help(given):
+        print(short_help("serve", __doc__, KEYS))
+        return 0
     with exit_code() as code, ended_by_signals():
         run_command(given, run, ServeConfig)
     return code.value

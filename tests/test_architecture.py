@@ -46,6 +46,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("config",),
     ("interfaces",),
     ("types",),
+    ("usage",),
     (
         "registry",
         "files",
