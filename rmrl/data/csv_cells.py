@@ -27,6 +27,8 @@ from rmrl.data.problems import shown
 from rmrl.errors import DataError
 
 SUFFIX = ".csv"
+FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""Beginnings of cells that spreadsheets run."""
 
 _LONGEST_CELL = 2**31 - 1
 """Characters; the csv module's own limit of 131,072 is shorter than a long response."""
@@ -93,9 +95,13 @@ def scored_values_of(cells: Mapping[str, str]) -> dict[str, Any]:
 
 class CsvWriter:
     """Writer of rows and their added columns as csv: null is an empty cell; a number, truth value,
-    list or mapping is JSON text."""
+    list or mapping is JSON text. `escape_formulas`: an apostrophe stands before a text that a
+    spreadsheet would take for a formula."""
 
-    def __init__(self, path: Path, *, columns: Sequence[str]) -> None:
+    def __init__(
+        self, path: Path, *, columns: Sequence[str], escape_formulas: bool = False
+    ) -> None:
+        self._escapes = escape_formulas
         # A lone surrogate cannot be UTF-8: it becomes its escape, such as \ud83d.
         self._file: TextIO = path.open("w", encoding="utf-8", errors="backslashreplace", newline="")
         self._columns = list(columns)
@@ -115,6 +121,8 @@ class CsvWriter:
                     cells.append("")
                 elif isinstance(value, list | dict | bool | int | float):
                     cells.append(json_text(value))
+                elif self._escapes and str(value).startswith(FORMULAS):
+                    cells.append("'" + str(value))
                 else:
                     cells.append(str(value))
             self._writer.writerow(cells)

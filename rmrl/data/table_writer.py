@@ -103,8 +103,8 @@ class TableWriter:
 
     `partial`: the temporary name, on the same disk. `types`: the added columns, in order; a column
     of the rows with the name of an added column is replaced. `sources`: the same rows as Arrow
-    tables, for parquet; `columns`: the columns of the rows, for csv. Raises DataError where the
-    file cannot be written.
+    tables, for parquet; `columns`: the columns of the rows, for csv; `escape_formulas`: see
+    `CsvWriter`. Raises DataError where the file cannot be written.
     """
 
     def __init__(
@@ -115,6 +115,7 @@ class TableWriter:
         types: Mapping[str, pa.DataType],
         sources: SourceTables | None = None,
         columns: Sequence[str] = (),
+        escape_formulas: bool = False,
     ) -> None:
         assert path.suffix in SUFFIXES
         assert (sources is not None) == (path.suffix == ".parquet")
@@ -126,7 +127,9 @@ class TableWriter:
                 self._file = ParquetWriter(partial, sources=sources, types=types)
             elif path.suffix == csv_cells.SUFFIX:
                 row_columns = [name for name in columns if name not in types]
-                self._file = CsvWriter(partial, columns=[*row_columns, *types])
+                self._file = CsvWriter(
+                    partial, columns=[*row_columns, *types], escape_formulas=escape_formulas
+                )
             else:
                 self._file = JsonlWriter(partial)
         except OSError as error:

@@ -31,6 +31,7 @@ def assemble(job: Job) -> None:
         types=types,
         sources=sources,
         columns=job.survey.columns,
+        escape_formulas=job.checked.config.escape_formulas,
     )
     try:
         rows = _source_rows(job)

@@ -161,3 +161,16 @@ def test_any_text_comes_back(
     writer.close()
     rows = [(row.fields["prompt"], row.fields["response"]) for row in read_rows(path)]
     assert rows == texts
+
+
+def test_cells_that_begin_like_a_formula_are_escaped_on_request(tmp_path: Path) -> None:
+    rows = [{"response": "=1+1", "level": -2}, {"response": "a=b", "level": 1}]
+    for escapes, first in ((False, "=1+1"), (True, "'=1+1")):
+        path = tmp_path / f"{escapes}.csv"
+        writer = CsvWriter(path, columns=["response", "level", "x"], escape_formulas=escapes)
+        writer.write(rows, {"x": ["@SUM(A1)", "\tb"]})
+        writer.close()
+        with path.open(newline="") as file:
+            cells = list(csv.reader(file))
+        other = ["'@SUM(A1)", "'\tb"] if escapes else ["@SUM(A1)", "\tb"]
+        assert cells[1:] == [[first, "-2", other[0]], ["a=b", "1", other[1]]]

@@ -83,6 +83,9 @@ class ScoreConfig:
     data: ScoreDataConfig = field(default_factory=ScoreDataConfig)
     out: str | None = changeable(None)
     """Parquet, jsonl or csv file to write: the rows with their scores."""
+    escape_formulas: bool = changeable(False)
+    """Write an apostrophe before text cells of a csv file that a spreadsheet would take for a
+    formula: those that begin with = + - @, a tab or a line break."""
     overwrite: bool = changeable(False)
     """Replace `out` if it exists, and discard unfinished rows of another job."""
     shard: str | None = None
