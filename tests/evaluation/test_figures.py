@@ -193,3 +193,11 @@ def test_messages_without_a_role_are_refused() -> None:
     )
     with pytest.raises(DataError, match="a list of messages with role and content"):
         bad.prompt()
+
+
+def test_a_truth_value_in_the_place_of_a_text_is_that_text() -> None:
+    row: dict[str, object] = {"instruction": "Is it?", "input": "", "response1": True}
+    row |= {"response2": "No.", "annotator1": 1, "annotator2": 1, "annotator3": 2}
+    form = FORMATS["pandalm"]()
+    item = form.item(Fields(place="here", number=0, values=row, names=ColumnNames(form.paths)))
+    assert item.responses == ("true", "No.")
