@@ -14,7 +14,7 @@ from scipy.stats import rankdata
 
 from rmrl.report.numbers import Numbers
 from rmrl.telemetry import jsonl
-from rmrl.telemetry.names import LENGTH_MEAN, correlation
+from rmrl.telemetry.names import KL, LENGTH_MEAN, REF_KL, correlation
 
 BINS = 24
 LENGTH_BINS = 5
@@ -166,12 +166,15 @@ def curves(numbers: Numbers, metrics: Path | None) -> dict[str, Curve]:
 
 def logged_curves(metrics: Path) -> dict[str, Curve]:
     """Return the curves of the metrics that `is_drawn` names: reward, length and kept share first,
-    shares of missing verdicts last."""
+    shares of missing verdicts last. KL that is 0 throughout has none: with one update a step the
+    policy before it is the one that sampled."""
     values: dict[str, dict[float, float | None]] = {}
     for row in jsonl.read(metrics):
         for key, value in row.items():
             if is_drawn(key) and isinstance(value, int | float):
                 values.setdefault(key, {})[row["step"]] = float(value)
+    if KL in values and not any(values[KL].values()):
+        del values[KL]
     present = [key for key in _FIRST_CURVES if key in values]
     others = sorted(values.keys() - set(present))
     others.sort(key=lambda key: key.endswith("/missing"))
@@ -180,7 +183,7 @@ def logged_curves(metrics: Path) -> dict[str, Curve]:
 
 def is_drawn(key: str) -> bool:
     """Return whether a metric has a curve: the reward, its components, KL, validation scores."""
-    if key in _FIRST_CURVES or key == "policy/kl":
+    if key in _FIRST_CURVES or key in (KL, REF_KL):
         return True
     if key.startswith("score/"):
         return key.endswith(("/mean", "/missing"))

@@ -133,3 +133,12 @@ def test_a_verdict_without_a_status_is_ok_where_it_has_a_score() -> None:
         component.add(verdict)
     assert component.statuses == ["", "ok", "no verdict", "timeout"]
     np.testing.assert_array_equal(component.scores_N, [np.nan, 1.0, np.nan, 2.0])
+
+
+def test_a_kl_that_is_0_throughout_has_no_chart_and_that_to_the_reference_has_one(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "metrics.jsonl"
+    rows = [{"step": step, "policy/kl": 0.0, "policy/ref_kl": 0.01 * step} for step in (1, 2)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert statistics.logged_curves(file) == {"policy/ref_kl": ([1, 2], [0.01, 0.02])}
