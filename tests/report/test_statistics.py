@@ -139,6 +139,7 @@ def test_a_kl_that_is_0_throughout_has_no_chart_and_that_to_the_reference_has_on
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "metrics.jsonl"
-    rows = [{"step": step, "policy/kl": 0.0, "policy/ref_kl": 0.01 * step} for step in (1, 2)]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    first = {"step": 1, "policy/kl": 0.0, "policy/ref_kl": 0.01}
+    second = {"step": 2, "policy/kl": 0.0, "policy/ref_kl": 0.02}
+    write_lines(file, [first, second])
     assert statistics.logged_curves(file) == {"policy/ref_kl": ([1, 2], [0.01, 0.02])}
