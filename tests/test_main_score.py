@@ -84,9 +84,14 @@ CASES = {
         ),
     ),
     "too many missing, warned": Case(
-        {"reward.models": "[silent]", "out": "{tmp}/warned.jsonl"},
+        {"reward.models": "[fives]", "out": "{tmp}/warned.jsonl"},
         0,
-        ("silent  unparseable  data", "all rows are in {tmp}/warned.jsonl"),
+        ("fives   unparseable  data", "all rows are in {tmp}/warned.jsonl"),
+    ),
+    "all missing": Case(
+        {"reward.models": "[silent]", "out": "{tmp}/none.jsonl"},
+        3,
+        ("no response has a verdict of silent: correct the reward",),
     ),
     "group key": Case(
         {"data.group_key": "[pair]"}, 6, ("need the column 'pair' of data.group_key",)
@@ -129,6 +134,10 @@ def write_files(tmp: Path) -> None:
     (tmp / "functions").mkdir()
     (tmp / "functions" / "silent.py").write_text(
         "def compute_score(data_source, solution_str, ground_truth):\n    return None\n"
+    )
+    (tmp / "functions" / "fives.py").write_text(
+        "def compute_score(data_source, solution_str, ground_truth):\n"
+        "    return 1.0 if '5' in solution_str else None\n"
     )
     (tmp / "mine.py").write_text(
         "def compute_score(data_source, solution_str, ground_truth):\n    return"

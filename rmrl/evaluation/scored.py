@@ -1,7 +1,7 @@
 """Judgements of rewards on the items of a benchmark: rows for `rmrl score`, their scoring, and the
 scores as judgements.
 
-The rows hold an item's responses as one group, so that kind `group` compares them with each other.
+Responses to one prompt are one group, as in `rmrl score` of the same rows.
 """
 
 from __future__ import annotations
@@ -25,21 +25,19 @@ from rmrl.offline.check import CheckedScoring
 
 ROWS = "rows.jsonl"
 SCORED = "scored.jsonl"
-_GROUP = "eval_item"
 
 
 def write_rows(items: Sequence[Item], out: Path) -> None:
     """Write the items as rows to score into the folder `out`. Raises DataError where it cannot be
     written."""
     lines: list[str] = []
-    for number, item in enumerate(items):
+    for item in items:
         row = {
             "prompt": item.prompt,
             "responses": item.responses,
             "data_source": item.data_source,
             "ground_truth": item.ground_truth,
             "extra_info": {"id": item.id, "subset": item.subset, **item.extra_info},
-            _GROUP: number,
         }
         lines.append(json.dumps(row, ensure_ascii=False))
     try:
@@ -58,7 +56,6 @@ def scoring_config(config: EvalConfig, items: Sequence[Item], out: Path) -> Scor
     return ScoreConfig(
         data=ScoreDataConfig(
             files=str(out / ROWS),
-            group_key=_GROUP,
             batch_size=config.data.batch_size,
             tokenizer=config.data.tokenizer,
         ),

@@ -3,11 +3,13 @@ budgets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from rmrl.config.schema import RewardConfig
 from rmrl.rewards.scoring.missing import CAUSES, UNCLOSED, VerdictCounts, is_missing, overruns
 
+OF_FUNCTION = "no number"
+"""Mark of an unparseable verdict that no model wrote."""
 _MOST_CHARACTERS = 160
 
 REMEDIES: Mapping[str, str] = {
@@ -23,6 +25,7 @@ REMEDIES: Mapping[str, str] = {
         "read its output (columns=[raw]); constrain the output (sampling.choice, json_schema) or"
         " correct rm_postprocess"
     ),
+    f"unparseable, {OF_FUNCTION}": "let compute_score return a number for these responses",
     f"unparseable, {UNCLOSED}": (
         "give the policy more tokens, see that the marks fit it (reward.specs.<name>.thinking), or"
         " give such responses a score (reward.specs.<name>.unclosed)"
@@ -32,12 +35,13 @@ REMEDIES: Mapping[str, str] = {
     "overlong": "raise engine.max_model_len, or shorten the input in rm_preprocess",
     "user_error": "correct the function, or the row's reference answer",
 }
-"""Status, or "<status>, <UNCLOSED>" -> remedy."""
+"""Status, or "<status>, <UNCLOSED or OF_FUNCTION>" -> remedy."""
 
 
-def missing_table(verdicts: Mapping[str, VerdictCounts]) -> str:
+def missing_table(verdicts: Mapping[str, VerdictCounts], *, functions: Container[str] = ()) -> str:
     """Format one line per component and status, the most frequent first, with an example of a
-    detail; "" where nothing is missing."""
+    detail; "" where nothing is missing. `functions`: components whose score is a function's number,
+    not the text of a model."""
     rows = [("reward", "status", "cause", "missing", "share")]
     examples = ["for example"]
     for name, counts in verdicts.items():
@@ -66,7 +70,11 @@ def missing_table(verdicts: Mapping[str, VerdictCounts]) -> str:
         cells = map(str.ljust, row, widths)
         lines.append("  " + "  ".join([*cells, example]).rstrip())
     lines.append("what to do")
-    statuses = {row[1] for row in rows}
+    statuses: set[str] = set()
+    for name, status, *_ in rows[1:]:
+        if status == "unparseable" and name in functions:
+            status = f"unparseable, {OF_FUNCTION}"
+        statuses.add(status)
     lines += [f"  {status}: {remedy}" for status, remedy in REMEDIES.items() if status in statuses]
     return "\n".join(lines)
 

@@ -42,6 +42,8 @@ _log = logging.getLogger(__name__)
 
 OpenScorer = Callable[[], AbstractAsyncContextManager[Scorer]]
 
+_LEAST_EQUAL = 20
+"""Responses that are remarked on where all have one score; fewer may be equal by chance."""
 _FIRST_BATCHES = (16, 32, 64, 128)
 """Responses of the first batches, where no score depends on the batch: the first results of a slow
 judge are kept early."""
@@ -114,22 +116,47 @@ def _record(row: BadRow) -> dict[str, Any]:
 def judge_missing(
     checked: CheckedScoring, summary: Summary, *, over_budget: str | None = None
 ) -> None:
-    """Log the missing verdicts of the whole file or table. Raises MissingVerdictsError where they
-    exceed a budget and `over_budget`, None: that of the configuration, is "fail"."""
-    table = missing_table(summary.verdicts)
+    """Log the missing verdicts of the whole file or table, and rewards that tell no two responses
+    apart.
+
+    Raises MissingVerdictsError where a budget of missing verdicts is exceeded, unless `over_budget`
+    is "warn"; None: that of the configuration, with which a reward without any verdict is an error
+    all the same.
+    """
+    functions: list[str] = []
+    for spec in checked.specs:
+        if spec.kind == "rule":
+            functions.append(spec.name)
+    table = missing_table(summary.verdicts, functions=functions)
     if table:
         _log.info(table)
+    for name, scores in summary.components.items():
+        if scores.count >= _LEAST_EQUAL and scores.squares == 0:
+            _log.warning(
+                f"reward '{name}' is {scores.mean:g} for all of {scores.count} responses, so it"
+                " tells none from another; are its columns the right ones (prompt and response"
+                " not swapped, a reference in each row)?"
+            )
     broken = broken_budgets(summary.in_reward, checked.config.reward)
     if not broken:
         return
+    silent: list[str] = []
+    for name, counts in summary.in_reward.items():
+        if counts.asked and counts.missing() == counts.asked:
+            silent.append(name)
     listed = "\n".join(map("  {}".format, broken))
     place = f"all rows are in {checked.out} with their statuses"
     if checked.out is None:
         place = "the statuses of the rows name them"
     text = f"more verdicts are missing than allowed; {place}:\n{listed}"
-    if (over_budget or checked.config.over_budget) == "warn":
+    if over_budget == "warn" or (checked.config.over_budget == "warn" and not silent):
         _log.warning(text)
         return
+    if silent:
+        raise MissingVerdictsError(
+            f"{text}\n  no response has a verdict of {', '.join(silent)}: correct the reward, or"
+            " leave it out, and score again"
+        )
     raise MissingVerdictsError(
         f"{text}\n  correct the reward and score again, raise the budget, or leave"
         " over_budget=fail out for exit code 0"

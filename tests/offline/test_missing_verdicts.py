@@ -11,7 +11,7 @@ import pytest
 from rmrl.config.schema import RewardConfig
 from rmrl.errors import MissingVerdictsError
 from rmrl.offline.job import Job
-from rmrl.offline.missing_table import REMEDIES, broken_budgets, missing_table
+from rmrl.offline.missing_table import OF_FUNCTION, REMEDIES, broken_budgets, missing_table
 from rmrl.offline.score import judge_missing
 from rmrl.offline.summary import Summary
 from rmrl.rewards.scoring.missing import CAUSES, UNCLOSED
@@ -139,4 +139,30 @@ def test_nothing_missing_prints_nothing(bench: Bench) -> None:
 
 def test_every_status_of_a_missing_verdict_has_a_remedy() -> None:
     of_causes = {status for statuses in CAUSES.values() for status in statuses}
-    assert set(REMEDIES) == {*of_causes, f"unparseable, {UNCLOSED}"}
+    assert set(REMEDIES) == {
+        *of_causes,
+        f"unparseable, {UNCLOSED}",
+        f"unparseable, {OF_FUNCTION}",
+    }
+
+
+def test_a_reward_without_any_verdict_is_an_error_with_advice_for_a_function(bench: Bench) -> None:
+    bench.rows(*["silent"] * 3)
+    checked = bench.checked(
+        f"data.files={bench.folder}/rows.jsonl", f"out={bench.folder}/s.jsonl", "over_budget=warn"
+    )
+    summary = bench.score(checked)
+    with pytest.raises(MissingVerdictsError, match="no response has a verdict of length: correct"):
+        judge_missing(checked, summary)
+    assert "unparseable, no number: let compute_score return a number" in bench.notices[-1]
+    assert "json_schema" not in bench.notices[-1]
+    judge_missing(checked, summary, over_budget="warn")  # a caller that looks for itself
+
+
+def test_a_reward_that_gives_all_responses_one_score_is_remarked_on(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.rows(*["same"] * 20)
+    checked = bench.checked(f"data.files={bench.folder}/rows.jsonl", f"out={bench.folder}/s.jsonl")
+    judge_missing(checked, bench.score(checked))
+    assert "reward 'length' is 0.4 for all of 20 responses, so it tells none" in caplog.text

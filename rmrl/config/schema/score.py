@@ -107,7 +107,8 @@ class ScoreConfig:
     steps)."""
     over_budget: str = choice("warn", among=("warn", "fail"), may_change=True)
     """Reaction to more missing verdicts in the whole file than `reward.max_missing` allows: warn
-    (at the end, exit code 0) or fail (exit code 3; `out` is still written)."""
+    (at the end, exit code 0) or fail (exit code 3; `out` is still written). A reward without any
+    verdict fails with both."""
     reward: RewardConfig = field(default_factory=RewardConfig)
     reward_model: dict[str, Any] = field(default_factory=dict)
     """Older names; translated by rmrl.config.legacy."""

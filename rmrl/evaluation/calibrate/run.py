@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from rmrl.config.schema import CalibrateConfig
+from rmrl.data.column_names import column_names, value_at
 from rmrl.data.groups import group_columns, group_of
 from rmrl.data.problems import FieldError
 from rmrl.errors import DataError
@@ -32,7 +33,6 @@ from rmrl.evaluation.calibrate.fit import (
     unseen,
     verdicts_of,
 )
-from rmrl.evaluation.formats.fields import value_at
 from rmrl.evaluation.labels import labelled_rows, scored_labels
 from rmrl.evaluation.plot import draw_reliability
 from rmrl.evaluation.read_items import free_name
@@ -125,7 +125,7 @@ def read_columns(checked: CheckedCalibration) -> dict[str, Column]:
 
 def _prompt_key(config: CalibrateConfig, values: Mapping[str, Any], place: str) -> bytes:
     """Return bytes that are equal for rows of one prompt; of a row without any prompt, its own."""
-    prompt = value_at(values, config.data.prompt_key)
+    prompt = value_at(values, column_names(config.data).at("prompt"))
     columns = group_columns(config.data.group_key)
     if prompt is None:
         prompt = place
