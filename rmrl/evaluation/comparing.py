@@ -17,7 +17,8 @@ from rmrl.evaluation.measures.people import against_values
 
 def with_labels(items: Sequence[Item], outcomes: Sequence[Outcome]) -> Numbers:
     """Return the agreement of verdicts, those of both orders, with the labels, and with each person
-    where several voted."""
+    where several voted. Where every label is the same, as in pairs with the better response first,
+    chance explains any agreement: kappa and alpha are None."""
     labels: list[str] = []
     choices: list[str] = []
     units: list[tuple[str | None, str | None]] = []
@@ -33,11 +34,10 @@ def with_labels(items: Sequence[Item], outcomes: Sequence[Outcome]) -> Numbers:
     by_person: list[float | None] = []
     for votes in people.values():
         by_person.append(kappa(votes, choices))
-    return {
-        "kappa": kappa(labels, choices),
-        "alpha": alpha(units),
-        "kappa_by_person": by_person,
-    }
+    numbers: Numbers = {"kappa": None, "alpha": None, "kappa_by_person": by_person}
+    if len(set(filter(None, labels))) > 1:
+        numbers |= {"kappa": kappa(labels, choices), "alpha": alpha(units)}
+    return numbers
 
 
 def with_values(items: Sequence[Item], judge: Judged, counting: Counting, *, bins: int) -> Numbers:

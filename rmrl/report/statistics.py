@@ -64,7 +64,7 @@ def correlations(numbers: Numbers) -> dict[str, Any]:
 
 def opposed(numbers: Numbers) -> list[dict[str, Any]]:
     """Return for each two components: the responses with both verdicts, and the share of them that
-    lies above the median of one and below that of the other."""
+    lies above the middle of one and below that of the other."""
     pairs: list[dict[str, Any]] = []
     for first, second in combinations(numbers.components, 2):
         a = numbers.components[first].scores_N
@@ -72,8 +72,8 @@ def opposed(numbers: Numbers) -> list[dict[str, Any]]:
         both = np.isfinite(a) & np.isfinite(b)
         share = None
         if both.any():
-            side_a = np.sign(a[both] - np.median(a[both]))
-            side_b = np.sign(b[both] - np.median(b[both]))
+            side_a = np.sign(a[both] - _middle(a[both]))
+            side_b = np.sign(b[both] - _middle(b[both]))
             share = float((side_a * side_b < 0).mean())
         pairs.append(
             {
@@ -85,6 +85,15 @@ def opposed(numbers: Numbers) -> list[dict[str, Any]]:
             }
         )
     return pairs
+
+
+def _middle(values_N: np.ndarray) -> float:
+    """Return the median; of two values what lies between them, since none is below a median that is
+    the lower one, nor above a higher one."""
+    values = np.unique(values_N)
+    if len(values) == 2:
+        return float(values.mean())
+    return float(np.median(values_N))
 
 
 def disputed(numbers: Numbers) -> np.ndarray:

@@ -18,6 +18,7 @@ from rmrl.evaluation.run import run_eval
 from rmrl.evaluation.scored import first_wrong_step, step_number
 from rmrl.evaluation.table import console
 from rmrl.main_eval import main
+from rmrl.main_score import main as main_score
 from tests.inputs import read_lines, rule, write_lines
 
 LENGTH = rule('return None if "silent" in solution_str else float(len(solution_str))')
@@ -261,6 +262,31 @@ def test_mistakes_are_sentences_before_anything_starts(folder: Path, name: str) 
     with pytest.raises(error, match=re.escape(sentence)):
         checked(folder, *(text.format(folder=folder) for text in overrides))
     assert not (folder / "out" / "report.json").exists()
+
+
+def test_responses_to_one_prompt_are_one_group_as_in_rmrl_score(folder: Path) -> None:
+    """Ranks within the group: the four items have the same prompt."""
+    rewards = ["reward.models=[fewest]", "reward.specs.fewest={transform: rank}"]
+    assert main(words(folder, *rewards)) == 0
+    again = folder / "again.jsonl"
+    keys = [
+        f"data.files={folder}/out/rows.jsonl",
+        f"out={again}",
+        f"reward.functions_dir={folder}/functions",
+        "reward.rule_workers=1",
+        "trainer.device=cpu",
+    ]
+    assert main_score([*keys, *rewards]) == 0
+    first = read_lines(folder / "out" / "scored.jsonl")[0]
+    assert read_lines(again)[0]["reward"] == first["reward"]
+    # Of eight responses "long enough" is the longest and "short" the fourth: ranks 0 and 3 / 7.
+    assert len(set(first["reward"]) - {0.0, 0.5, 1.0}) == 1
+
+
+def test_labels_that_are_all_the_same_have_no_kappa(folder: Path) -> None:
+    """The better response of a pair is the first: any judge agrees as often as by chance."""
+    people = evaluated(folder, "reward.models=[length]").numbers["judges"]["length"]["people"]
+    assert (people["kappa"], people["alpha"]) == (None, None)
 
 
 def test_the_command_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,13 +45,25 @@ def test_the_most_disputed_response_is_ranked_first_by_one_and_last_by_the_other
     np.testing.assert_allclose(statistics.disputed(numbers), expected)
 
 
-def test_components_are_opposite_where_one_is_above_and_one_below_its_median(
+def test_components_are_opposite_where_one_is_above_and_one_below_its_middle(
     numbers: Numbers,
 ) -> None:
     (pair,) = statistics.opposed(numbers)
-    # Both verdicts: rule 1, 0, 1 (median 1), judge .2, .9, .6 (median .6): only the second differs.
+    # Both verdicts: rule 1, 0, 1 (two values: .5), judge .2, .9, .6 (median .6): the first two.
     assert (pair["first"], pair["second"], pair["count"]) == ("rule", "judge", 3)
-    assert pair["opposed"] == pytest.approx(1 / 3)
+    assert pair["opposed"] == pytest.approx(2 / 3)
+
+
+def test_components_of_two_values_are_opposite_where_their_verdicts_differ(
+    tmp_path: Path,
+) -> None:
+    verdicts = [(1, 1), (1, 0), (1, 1), (0, 1), (1, 1)]  # the median of both is 1
+    lines: list[dict[str, Any]] = []
+    for rule, judge in verdicts:
+        lines.append(sample(1, len(lines), "text", rule=float(rule), judge=float(judge)))
+    numbers = gathered(responses(write_run(tmp_path / "run", lines) / "samples.jsonl"))
+    (pair,) = statistics.opposed(numbers)
+    assert pair["opposed"] == pytest.approx(2 / 5)
 
 
 def test_histogram_counts_every_value_once() -> None:

@@ -7,7 +7,7 @@ function overview(report) {
     section("Over the steps", curves(report)),
     section("Distributions", histograms(report)),
     ...perSource(report, "Correlations", "Pearson's r over responses that have both.", correlations),
-    ...perSource(report, "Disagreement", "Opposite: above the median of one component and below that of the other.", disagreement),
+    ...perSource(report, "Disagreement", "Opposite: above the median of one component and below that of the other; of a component with two values, the higher and the lower one.", disagreement),
     ...perSource(report, "Length", "Means in each fifth of the responses by length, shortest first.", lengths),
     ...perSource(report, "Verdicts", "How the verdicts of each component ended.", verdicts),
   ];
