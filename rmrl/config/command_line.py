@@ -10,6 +10,7 @@ from pathlib import Path
 FOLDER = ("--config-dir", "-cd")
 PATH = ("--config-path", "-cp")
 NAME = ("--config-name", "-cn")
+_DATA_SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,26 @@ def command_line(arguments: Sequence[str]) -> CommandLine:
         folder=None if folder is None else Path(folder).expanduser(),
         name=name,
     )
+
+
+def malformed(word: str, reason: str) -> str:
+    """Return a sentence on a word that is no override, for Hydra's `reason`."""
+    key, equals, value = word.partition("=")
+    if equals and value.count("[") + value.count("{") > value.count("]") + value.count("}"):
+        return (
+            f"{word}: the list or mapping does not end here, as a shell cuts it at its spaces;"
+            f" leave them out, {key}=[a,b], or quote the word, '{key}=[a, b]'"
+        )
+    if not equals and word.endswith(("]", "}")):
+        return f"{word}: the rest of a list or mapping that was cut at a space"
+    if not equals and names_data(word):
+        return f"{word}: files are the value of a key, data.files={word}"
+    return f"{word}: {reason}; overrides look like section.key=value, lists like [a,b]"
+
+
+def names_data(value: str) -> bool:
+    """Return whether a value is the name of a data file."""
+    return value.endswith(_DATA_SUFFIXES)
 
 
 def is_flag(word: str, before: str) -> bool:

@@ -31,7 +31,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rmrl.config.command_line import CommandLine, command_line, is_flag
+from rmrl.config.command_line import CommandLine, command_line, is_flag, malformed, names_data
 from rmrl.config.schema import (
     CalibrateConfig,
     CompareConfig,
@@ -430,10 +430,7 @@ def _parse(text: str) -> tuple[Override | None, str]:
     try:
         return OverridesParser.create().parse_override(text), ""
     except HydraException as error:
-        problem = (
-            f"{text}: {first_line(error)}; overrides look like section.key=value, lists like [a,b]"
-        )
-        return None, problem
+        return None, malformed(text, first_line(error))
 
 
 def _may_be_of_verl(setting: Setting, root: type) -> bool:
@@ -468,6 +465,9 @@ def _check_override(text: str, root: type, problems: list[str]) -> list[str]:
         problems.append(problem)
         return []
     annotated = annotation(root, key)
+    if dataclasses.is_dataclass(annotated) and names_data(str(override.value())):
+        problems.append(f"{text}: '{key}' is a section; name the file in {key}.files=...")
+        return []
     free = is_free(annotated)
     if not free and not dataclasses.is_dataclass(annotated):
         text = text.lstrip("+")  # verl adds keys that the schema has here

@@ -121,6 +121,13 @@ def test_free_sections_take_new_entries():
             ["actor_rollout_ref.ref.strategy=", "the actor's strategy"],
         ),
         ("data.custom_cls.path=my.py", ["data.custom_cls.path=", "parquet schema"]),
+        (
+            "data=rows.jsonl",
+            ["data=rows.jsonl: ", "'data' is a section; name the file in data.files="],
+        ),
+        ("rows.jsonl", ["rows.jsonl: ", "data.files=rows.jsonl"]),
+        ("reward.models=[a,", ["reward.models=[a,: ", "quote the word, 'reward.models=[a, b]'"]),
+        ("b]", ["b]: ", "the rest of a list or mapping that was cut at a space"]),
     ],
 )
 def test_what_is_no_key_or_no_value_of_it(override: str, parts: list[str]):

@@ -121,7 +121,10 @@ def test_validation_is_one_number_a_name_with_the_best_and_what_is_missing() -> 
     assert step_line(4, metrics) == expected
 
 
-def test_a_file_gets_lines_with_the_time_left_and_no_control_characters(tmp_path: Path) -> None:
+def test_a_file_gets_lines_with_the_time_left_and_no_control_characters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")  # a variable of the shell that starts the tests counts too
     times = iter([0.0, 10.0, 20.0, 30.0])
     with (tmp_path / "train.log").open("w") as file:
         sink = ConsoleSink(
