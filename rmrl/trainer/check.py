@@ -194,13 +194,14 @@ def _first_round(
         ]
     )
     rows: list[ResponseRow] = []
-    for split in ("train", "val"):
-        with problems.collecting():
-            rows += _first_rows(config, split)
     columns: tuple[str, ...] = ()
-    if rows and config.data.train_files:
-        files = file_list(config.data.train_files, "data.train_files")
-        columns = tuple(next(read_rows(files[0])).fields)
+    with problems.collecting():
+        rows += _first_rows(config, "train")
+        if rows:
+            files = file_list(config.data.train_files, "data.train_files")
+            columns = tuple(next(read_rows(files[0])).fields)
+    with problems.collecting():
+        rows += _first_rows(config, "val")
     problems.add(reward_preflight(rewards.specs, rows, device=device, columns=columns))
     if problems:
         _folders(config, problems, needs_out=needs_out)

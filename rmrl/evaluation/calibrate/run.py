@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from rmrl.config.schema import CalibrateConfig
 from rmrl.data.column_names import column_names, value_at
 from rmrl.data.groups import group_columns, group_of
 from rmrl.data.problems import FieldError
@@ -113,26 +112,23 @@ def read_columns(checked: CheckedCalibration) -> dict[str, Column]:
         files = str(checked.out / SCORED)
         max_rows = -1
     columns = {spec.name: Column() for spec in checked.specs}
+    prompt_column = column_names(checked.config.data).at("prompt")
+    group = group_columns(checked.config.data.group_key)
     prompts: dict[bytes, int] = {}
     rows = labelled_rows(files, settings.label, settings.good_from, max_rows=max_rows)
     for place, values, labels in rows:
-        prompt = prompts.setdefault(_prompt_key(checked.config, values, place), len(prompts))
+        text = value_at(values, prompt_column)
+        if text is None:
+            text = place  # a row without any prompt is one by itself
+        try:
+            key = group_of(values, [{"role": "user", "content": text}], group)
+        except FieldError as error:
+            raise DataError(f"{place}, {error}") from error
+        prompt = prompts.setdefault(key, len(prompts))
         for name, column in columns.items():
             for score, label in scored_labels(values, name, labels, place=place):
                 column.add(score, label, prompt)
     return columns
-
-
-def _prompt_key(config: CalibrateConfig, values: Mapping[str, Any], place: str) -> bytes:
-    """Return bytes that are equal for rows of one prompt; of a row without any prompt, its own."""
-    prompt = value_at(values, column_names(config.data).at("prompt"))
-    columns = group_columns(config.data.group_key)
-    if prompt is None:
-        prompt = place
-    try:
-        return group_of(values, [{"role": "user", "content": prompt}], columns)
-    except FieldError as error:
-        raise DataError(f"{place}, {error}") from error
 
 
 def probability_map(checked: CheckedCalibration, name: str, column: Column) -> ProbabilityMap:
