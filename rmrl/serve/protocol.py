@@ -9,7 +9,7 @@ import logging
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -72,6 +72,50 @@ def web_server(app: App, *, idle_s: int = _IDLE_S) -> Server:
     )
 
 
+class Writes:
+    """A transport that sends what one turn of the loop writes, such as the head of an answer and
+    its body, with one call to the system: that call costs more than all else about a small
+    answer's bytes. The rest is the transport's own."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send at the end of the turn, or at once where there is much: a client that does not read
+        then pauses whoever writes."""
+        if not data:
+            return
+        if not self._pieces:
+            self._loop.call_soon(self._flush)
+        self._pieces.append(data)
+        self._size += len(data)
+        if self._size > LEAST_READ_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        """Send what waits and close."""
+        self._flush()
+        self._transport.close()
+
+    def get_write_buffer_size(self) -> int:
+        """Return the bytes that are not sent yet."""
+        return self._size + self._transport.get_write_buffer_size()
+
+    def _flush(self) -> None:
+        if not self._pieces:
+            return
+        pieces = self._pieces
+        self._pieces = []
+        self._size = 0
+        self._transport.writelines(pieces)
+
+
 class Connection(H11Protocol):
     """A connection that is closed where no whole head of a request comes in time, or where an
     answer is not read. uvicorn alone limits the pause between two requests, which one byte ends,
@@ -92,7 +136,7 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Limit the time of the first request's head, and the number of connections."""
-        super().connection_made(transport)
+        super().connection_made(cast(asyncio.Transport, Writes(transport, self.loop)))
         self._limit()
         if len(self.connections) > self.most:
             transport.abort()

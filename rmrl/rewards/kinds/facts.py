@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any
 
 from rmrl.rewards.kinds import REWARD_KINDS
@@ -54,7 +55,11 @@ class KindFacts:
 
 def kind_facts(name: str) -> KindFacts:
     """Return what the class of kind `name` states. Raises ConfigError for an unknown name."""
-    kind = REWARD_KINDS[name]
+    return _facts_of(REWARD_KINDS[name])
+
+
+@cache
+def _facts_of(kind: Any) -> KindFacts:
     names = [entry.name for entry in fields(KindFacts)]
     return KindFacts(**{name: getattr(kind, name) for name in names if hasattr(kind, name)})
 

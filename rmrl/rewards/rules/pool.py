@@ -3,6 +3,9 @@
     submit(calls) -> job -> chunks of calls -> workers (plain subprocesses) -> one message per call
       -> future
 
+A chunk holds calls of several small jobs of one rule, as a server has them from many clients. A
+rule that has cost a worker has its jobs apart: a call that hangs holds up what stands behind it.
+
 One thread of the parent owns all workers. A worker reports when each call starts and ends, so a
 call's deadline counts from its start (queueing is never a time-out) and a hang is attributed to
 exactly one call. The deadline is one of the worker's own time (`own_time`): a machine that stops or
@@ -38,7 +41,7 @@ LOAD_TIMEOUT_S = 120.0
 """Deadline of starting a process and importing the function in it, in its own time too; apart from
 the calls' deadlines."""
 CHUNK_S = 0.05
-"""Calls are sent in chunks that take about this long, as measured on the job's earlier calls, and
+"""Calls are sent in chunks that take about this long, as measured on the rule's earlier calls, and
 that leave calls for the other workers."""
 CHUNK_LIMIT = 32
 GATHER_S = 0.004
@@ -50,6 +53,25 @@ its function."""
 IDLE_WAIT_S = 60.0
 REAP_WAIT_S = 0.2
 CLOSE_WAIT_S = 30.0
+
+
+@dataclass(slots=True, eq=False)
+class _Pace:
+    """How long the calls of one rule take."""
+
+    call_s: float | None = None
+    """Moving average of one call; None before the first."""
+
+    def add(self, seconds: float) -> None:
+        """Count a call."""
+        self.call_s = seconds if self.call_s is None else 0.5 * (self.call_s + seconds)
+
+    def chunk_size(self, waiting: int, workers: int) -> int:
+        """Return how many of the waiting calls one worker gets: one until their cost is known."""
+        if self.call_s is None:
+            return 1
+        worth = int(CHUNK_S / max(self.call_s, 1e-6))
+        return max(1, min(CHUNK_LIMIT, worth, waiting // (2 * workers)))
 
 
 @dataclass(slots=True, eq=False)
@@ -68,23 +90,14 @@ class _Job:
     future: Future[list[ScoreResult]] = field(default_factory=Future)
     waiting: deque[_Call] = field(default_factory=deque)
     settled: int = 0
-    call_s: float | None = None
-    """Moving average of one call; None before the first."""
+    pace: _Pace = field(default_factory=_Pace)
+    """Shared by the jobs of one rule."""
     load_losses: int = 0
     look_s: float = 0.0
     """Between two looks at a worker that is in one of its calls."""
 
     def __post_init__(self) -> None:
         self.look_s = look_distance(self.timeout_s)
-
-    def chunk(self, workers: int) -> list[_Call]:
-        """Take the next calls: one until their cost is known, then about CHUNK_S worth of them."""
-        size = 1
-        if self.call_s is not None:
-            worth = int(CHUNK_S / max(self.call_s, 1e-6))
-            fair = len(self.waiting) // (2 * workers)
-            size = max(1, min(CHUNK_LIMIT, worth, fair))
-        return [self.waiting.popleft() for _ in range(min(size, len(self.waiting)))]
 
     def settle(self, call: _Call, result: ScoreResult) -> None:
         """Record one verdict; the last one resolves the future."""
@@ -121,7 +134,7 @@ class _Worker(WorkerProcess):
         """Of the running call or the import; None before the first look at it."""
 
     def give(self, chunk: list[_Call]) -> None:
-        """Hand over calls of one job. OSError as `send`."""
+        """Hand over calls of one rule. OSError as `send`."""
         self.calls.extend(chunk)
         self.loading = True
         self.started = time.monotonic()
@@ -129,11 +142,15 @@ class _Worker(WorkerProcess):
         self._own = None
         self.send(pickle.dumps((chunk[0].job.source, [c.payload for c in chunk])))
 
+    def jobs(self) -> list[_Job]:
+        """Return those that have calls here."""
+        return list(dict.fromkeys(call.job for call in self.calls))
+
     def busy_for(self) -> float:
         """Seconds that the calls behind the running one will take, as far as known."""
         if len(self.calls) < 2:
             return 0.0
-        return (len(self.calls) - 1) * (self.calls[0].job.call_s or 0.0)
+        return (len(self.calls) - 1) * (self.calls[0].job.pace.call_s or 0.0)
 
     def due(self, now: float) -> bool:
         """Whether it is time for `overdue`."""
@@ -165,15 +182,15 @@ class _Worker(WorkerProcess):
             self.loaded.add(self.calls[0].job.source)
             self.begin(message[1])
         elif message[0] == "failed":
-            job = self.calls[0].job
+            jobs = self.jobs()
             self.calls.clear()
-            job.resolve(RewardFunctionError(message[1]))
+            for job in jobs:
+                job.resolve(RewardFunctionError(message[1]))
         else:
             _, status, value, detail, extra, ended = message
             call = self.calls.popleft()
             seconds = ended - self.started
-            average = call.job.call_s
-            call.job.call_s = seconds if average is None else 0.5 * (average + seconds)
+            call.job.pace.add(seconds)
             result = ScoreResult(
                 value=value, status=status, detail=detail, extra=extra, latency_s=seconds
             )
@@ -255,6 +272,9 @@ class _Dispatcher:
         """Killed and not yet gone."""
         self._lost: set[FunctionSource] = set()
         """Rules that have cost a worker."""
+        self._paces: dict[FunctionSource, _Pace] = {}
+        self._rung = False
+        """Whether the thread will look at the inbox anyway."""
         self._nursery: Nursery | None = None
         self._without_nursery = False
         self._closing = False
@@ -281,6 +301,9 @@ class _Dispatcher:
         self._thread.join(CLOSE_WAIT_S)
 
     def _ring(self) -> None:
+        if self._rung:
+            return
+        self._rung = True
         with contextlib.suppress(OSError):  # full: it rings already
             self._bell.send(b"!")
 
@@ -309,23 +332,45 @@ class _Dispatcher:
 
     def _assign(self) -> None:
         """Give waiting calls to idle workers, starting workers up to the limit."""
+        self._rung = False  # before the look: what comes behind it rings again
         while self._inbox:
-            self._ready.append(self._inbox.popleft())
+            job = self._inbox.popleft()
+            job.pace = self._paces.setdefault(job.source, job.pace)
+            self._ready.append(job)
         while self._ready:
             worker = next((w for w in self.workers if not w.calls), None)
             if worker is None and len(self.workers) == self.limit:
                 return
             job = self._ready.popleft()
-            if job.future.done():
+            if job.future.done() or not job.waiting:
                 continue
             worker = worker or self._start(job.source)
-            chunk = job.chunk(self.limit)
-            if job.waiting:
-                self._ready.append(job)
+            chunk = self._chunk(job)
             try:
                 worker.give(chunk)
             except OSError:
                 self._lose(worker, overdue=False)
+
+    def _chunk(self, job: _Job) -> list[_Call]:
+        """Take the next calls: of a job, and of the others of its rule that wait behind it."""
+        jobs = [job]
+        waiting = len(job.waiting)
+        enough = CHUNK_LIMIT * 2 * self.limit
+        if job.source not in self._lost:
+            for other in self._ready:
+                if waiting >= enough:
+                    break
+                if other.pace is job.pace and not other.future.done():
+                    jobs.append(other)
+                    waiting += len(other.waiting)
+        size = min(job.pace.chunk_size(waiting, self.limit), waiting)
+        chunk: list[_Call] = []
+        for each in jobs:
+            while each.waiting and len(chunk) < size:
+                chunk.append(each.waiting.popleft())
+        if job.waiting:
+            self._ready.append(job)
+        return chunk
 
     def _start(self, source: FunctionSource) -> _Worker:
         nursery = self._nursery
@@ -414,9 +459,9 @@ class _Dispatcher:
             # It died between two chunks, e.g. killed for memory: not by the import, not by a call.
             pass
         elif worker.loading and overdue:
-            self._lose_loading(job, f"took more than {LOAD_TIMEOUT_S:g} s", final=True)
+            self._lose_loading(worker, f"took more than {LOAD_TIMEOUT_S:g} s", final=True)
         elif worker.loading:
-            self._lose_loading(job, how, final=False)
+            self._lose_loading(worker, how, final=False)
         elif overdue:
             detail = f"{job.source} ran for more than {job.timeout_s:g} s and was killed"
             job.settle(worker.calls.popleft(), _missing("timeout", detail, job.timeout_s))
@@ -425,20 +470,24 @@ class _Dispatcher:
             job.settle(worker.calls.popleft(), _missing("worker_lost", detail, 0.0))
         else:
             worker.calls[0].losses += 1
-        if worker.calls and not job.future.done():
-            if not job.waiting:
-                self._ready.appendleft(job)
-            job.waiting.extendleft(reversed(worker.calls))
+        for each in reversed(worker.jobs()):
+            if each.future.done():
+                continue
+            if each not in self._ready:
+                self._ready.appendleft(each)
+            calls = [call for call in worker.calls if call.job is each]
+            each.waiting.extendleft(reversed(calls))
 
-    def _lose_loading(self, job: _Job, how: str, *, final: bool) -> None:
-        job.load_losses += 1
-        if final or job.load_losses > LOSSES_ALLOWED:
-            job.resolve(
-                RewardFunctionError(
-                    f"Importing {job.source} in a rule worker: the process {how}. Does the file"
-                    " import alone?"
+    def _lose_loading(self, worker: _Worker, how: str, *, final: bool) -> None:
+        for job in worker.jobs():
+            job.load_losses += 1
+            if final or job.load_losses > LOSSES_ALLOWED:
+                job.resolve(
+                    RewardFunctionError(
+                        f"Importing {job.source} in a rule worker: the process {how}. Does the file"
+                        " import alone?"
+                    )
                 )
-            )
 
     def _shut(self, reason: BaseException) -> None:
         self._shutting = True
