@@ -11,6 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import cast
 
 import httpx
 import pytest
@@ -248,3 +249,40 @@ def test_idle_connections_leave_the_process_files(tmp_path: Path) -> None:
         text = log.read()
         assert "more than 80 connections" in text
         assert "Traceback" not in text
+
+
+class Sent:
+    """A transport that keeps each call's bytes."""
+
+    def __init__(self) -> None:
+        self.calls: list[bytes] = []
+        self.closed = False
+
+    def writelines(self, pieces: list[bytes]) -> None:
+        self.calls.append(b"".join(pieces))
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        self.closed = True
+
+
+async def test_what_one_turn_writes_is_sent_together() -> None:
+    sent = Sent()
+    writes = protocol.Writes(cast(asyncio.Transport, sent), asyncio.get_running_loop())
+    writes.write(b"head ")
+    writes.write(b"body")
+    writes.write(b"")
+    assert writes.get_write_buffer_size() == 9
+    assert sent.calls == []
+    await asyncio.sleep(0)
+    assert sent.calls == [b"head body"]
+    writes.write(b"x" * (protocol.LEAST_READ_BYTES + 1))  # much: the next one may have to wait
+    assert len(sent.calls) == 2
+    writes.write(b"last")
+    writes.close()
+    assert sent.calls[2:] == [b"last"]
+    assert sent.closed
+    await asyncio.sleep(0)
+    assert len(sent.calls) == 3
