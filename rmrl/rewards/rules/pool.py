@@ -66,13 +66,6 @@ class _Pace:
         """Count a call."""
         self.call_s = seconds if self.call_s is None else 0.5 * (self.call_s + seconds)
 
-    def chunk_size(self, waiting: int, workers: int) -> int:
-        """Return how many of the waiting calls one worker gets: one until their cost is known."""
-        if self.call_s is None:
-            return 1
-        worth = int(CHUNK_S / max(self.call_s, 1e-6))
-        return max(1, min(CHUNK_LIMIT, worth, waiting // (2 * workers)))
-
 
 @dataclass(slots=True, eq=False)
 class _Call:
@@ -363,7 +356,10 @@ class _Dispatcher:
                 if other.pace is job.pace and not other.future.done():
                     jobs.append(other)
                     waiting += len(other.waiting)
-        size = min(job.pace.chunk_size(waiting, self.limit), waiting)
+        size = 1  # until the cost of a call is known
+        if job.pace.call_s is not None:
+            worth = int(CHUNK_S / max(job.pace.call_s, 1e-6))
+            size = max(1, min(CHUNK_LIMIT, worth, waiting // (2 * self.limit)))
         chunk: list[_Call] = []
         for each in jobs:
             while each.waiting and len(chunk) < size:
