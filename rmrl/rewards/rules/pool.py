@@ -26,7 +26,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,6 +91,27 @@ class _Job:
 
     def __post_init__(self) -> None:
         self.look_s = look_distance(self.timeout_s)
+
+    def chunk(self, workers: int, others: Iterable[_Job]) -> list[_Call]:
+        """Take the next calls, and those of `others` of the rule that wait behind them."""
+        jobs: list[_Job] = [self]
+        waiting = len(self.waiting)
+        enough = CHUNK_LIMIT * 2 * workers
+        for other in others:
+            if waiting >= enough:
+                break
+            if other.pace is self.pace and not other.future.done():
+                jobs.append(other)
+                waiting += len(other.waiting)
+        size = 1  # until the cost of a call is known
+        if self.pace.call_s is not None:
+            worth = int(CHUNK_S / max(self.pace.call_s, 1e-6))
+            size = max(1, min(CHUNK_LIMIT, worth, waiting // (2 * workers)))
+        calls: list[_Call] = []
+        for job in jobs:
+            while job.waiting and len(calls) < size:
+                calls.append(job.waiting.popleft())
+        return calls
 
     def settle(self, call: _Call, result: ScoreResult) -> None:
         """Record one verdict; the last one resolves the future."""
@@ -338,35 +359,13 @@ class _Dispatcher:
             if job.future.done() or not job.waiting:
                 continue
             worker = worker or self._start(job.source)
-            chunk = self._chunk(job)
+            chunk = job.chunk(self.limit, () if job.source in self._lost else self._ready)
+            if job.waiting:
+                self._ready.append(job)
             try:
                 worker.give(chunk)
             except OSError:
                 self._lose(worker, overdue=False)
-
-    def _chunk(self, job: _Job) -> list[_Call]:
-        """Take the next calls: of a job, and of the others of its rule that wait behind it."""
-        jobs = [job]
-        waiting = len(job.waiting)
-        enough = CHUNK_LIMIT * 2 * self.limit
-        if job.source not in self._lost:
-            for other in self._ready:
-                if waiting >= enough:
-                    break
-                if other.pace is job.pace and not other.future.done():
-                    jobs.append(other)
-                    waiting += len(other.waiting)
-        size = 1  # until the cost of a call is known
-        if job.pace.call_s is not None:
-            worth = int(CHUNK_S / max(job.pace.call_s, 1e-6))
-            size = max(1, min(CHUNK_LIMIT, worth, waiting // (2 * self.limit)))
-        chunk: list[_Call] = []
-        for each in jobs:
-            while each.waiting and len(chunk) < size:
-                chunk.append(each.waiting.popleft())
-        if job.waiting:
-            self._ready.append(job)
-        return chunk
 
     def _start(self, source: FunctionSource) -> _Worker:
         nursery = self._nursery
