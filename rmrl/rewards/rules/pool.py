@@ -3,8 +3,8 @@
     submit(calls) -> job -> chunks of calls -> workers (plain subprocesses) -> one message per call
       -> future
 
-A chunk holds calls of several small jobs of one rule, as a server has them from many clients. A
-rule that has cost a worker has its jobs apart: a call that hangs holds up what stands behind it.
+A chunk holds calls of several small jobs of one rule, as a server has them from many clients;
+those of a rule that has cost a worker go apart, as a call that hangs holds up what is behind it.
 
 One thread of the parent owns all workers. A worker reports when each call starts and ends, so a
 call's deadline counts from its start (queueing is never a time-out) and a hang is attributed to
@@ -62,10 +62,6 @@ class _Pace:
     call_s: float | None = None
     """Moving average of one call; None before the first."""
 
-    def add(self, seconds: float) -> None:
-        """Count a call."""
-        self.call_s = seconds if self.call_s is None else 0.5 * (self.call_s + seconds)
-
 
 @dataclass(slots=True, eq=False)
 class _Call:
@@ -96,9 +92,8 @@ class _Job:
         """Take the next calls, and those of `others` of the rule that wait behind them."""
         jobs: list[_Job] = [self]
         waiting = len(self.waiting)
-        enough = CHUNK_LIMIT * 2 * workers
         for other in others:
-            if waiting >= enough:
+            if waiting >= CHUNK_LIMIT * 2 * workers:
                 break
             if other.pace is self.pace and not other.future.done():
                 jobs.append(other)
@@ -204,7 +199,8 @@ class _Worker(WorkerProcess):
             _, status, value, detail, extra, ended = message
             call = self.calls.popleft()
             seconds = ended - self.started
-            call.job.pace.add(seconds)
+            pace = call.job.pace
+            pace.call_s = seconds if pace.call_s is None else 0.5 * (pace.call_s + seconds)
             result = ScoreResult(
                 value=value, status=status, detail=detail, extra=extra, latency_s=seconds
             )
@@ -465,13 +461,12 @@ class _Dispatcher:
             job.settle(worker.calls.popleft(), _missing("worker_lost", detail, 0.0))
         else:
             worker.calls[0].losses += 1
-        for each in reversed(worker.jobs()):
-            if each.future.done():
+        for call in reversed(worker.calls):
+            if call.job.future.done():
                 continue
-            if each not in self._ready:
-                self._ready.appendleft(each)
-            calls = [call for call in worker.calls if call.job is each]
-            each.waiting.extendleft(reversed(calls))
+            if call.job not in self._ready:
+                self._ready.appendleft(call.job)
+            call.job.waiting.appendleft(call)
 
     def _lose_loading(self, worker: _Worker, how: str, *, final: bool) -> None:
         for job in worker.jobs():
@@ -488,8 +483,7 @@ class _Dispatcher:
         self._shutting = True
         jobs = [*self._inbox, *self._ready]
         for worker in self.workers:
-            for call in worker.calls:
-                jobs.append(call.job)
+            jobs.extend(worker.jobs())
             worker.kill()
         for worker in self._dying:
             worker.process.wait()
