@@ -80,7 +80,6 @@ class _Job:
     waiting: deque[_Call] = field(default_factory=deque)
     settled: int = 0
     pace: _Pace = field(default_factory=_Pace)
-    """Shared by the jobs of one rule."""
     load_losses: int = 0
     look_s: float = 0.0
     """Between two looks at a worker that is in one of its calls."""
