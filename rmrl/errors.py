@@ -15,6 +15,7 @@
     |-- StallError                  5   no progress within the deadline
     |-- DataError(ValueError)       6   a file, row or column is missing or malformed
     |-- CheckpointError             6   a checkpoint is missing, torn or of another model
+    |-- SweepError                      jobs of --multirun failed; the exit code of the first
     `-- Interrupted               130   the user asked the run to stop
 
 The message is a full sentence: the value, the requirement, the remedy.
@@ -106,6 +107,19 @@ class CheckpointError(RmrlError):
     """A checkpoint is missing, torn, or belongs to another model."""
 
     exit_code = 6
+
+
+class SweepError(RmrlError):
+    """Jobs of a sweep failed; the others have ended."""
+
+    def __init__(self, failed: Sequence[tuple[str, RmrlError]], jobs: int) -> None:
+        """`failed`: overrides and error of each, one at least, of a number of jobs."""
+        lines = [f"{len(failed)} of {jobs} jobs failed:"]
+        for words, error in failed:
+            sentences = f"{type(error).__name__}: {error}".replace("\n", "\n  ")
+            lines.append(f"- {words}: {sentences}")
+        super().__init__("\n".join(lines))
+        self.exit_code = failed[0][1].exit_code
 
 
 class Interrupted(RmrlError):

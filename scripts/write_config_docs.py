@@ -46,7 +46,8 @@ Every key with its default, written from the dataclasses in `rmrl/config/schema`
 command line (`trainer.seed=3`, lists as `[a,b]`), a section in a file as `reward=path/to/section.yaml`, or several files of your own with `--config-dir` ([where to write it](rewards.md#where-to-write-it)).
 `python -m rmrl.main_ppo --cfg job` prints the composed result, and each run writes it to `config.yaml` in its folder. Keys of verl
 are translated, have no effect here (one line says so), or are refused with what to use instead ([coming from](coming-from.md)); the
-older `reward_model.*` and `custom_reward_function.*` are translated.
+older `reward_model.*` and `custom_reward_function.*` are translated. With `--multirun` a key that has several values, such as `1,2,3`, starts a job for each, one after
+another; the sweep ends when all have ended, with the errors and overrides of those that failed and the exit code of the first. Give the jobs outputs of their own, e.g. `out='${trainer.seed}.jsonl'`.
 
 A resumed run (or scoring job) may set the keys marked ↻ otherwise (a mark in the heading of a section stands for all of it);
 any other key makes it another run.

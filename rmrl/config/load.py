@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import hydra
@@ -23,6 +24,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
@@ -43,7 +45,7 @@ from rmrl.config.schema import (
 from rmrl.config.section import SECTION, is_section_file, read_section, section_path
 from rmrl.config.typed import Root, annotation, is_free, takes_list, to_config, unknown_key
 from rmrl.config.verl import Setting, apply, own_arguments
-from rmrl.errors import ConfigError, Problems, first_line
+from rmrl.errors import ConfigError, Interrupted, Problems, RmrlError, SweepError, first_line
 from rmrl.registry import did_you_mean
 
 _log = logging.getLogger(__name__)
@@ -70,18 +72,8 @@ _NO_LOG_FILES = ("hydra/job_logging=none", "hydra/hydra_logging=none")
 _BROKEN = (HydraException, OmegaConfBaseException, yaml.YAMLError, OSError, UnicodeDecodeError)
 """What composing raises; of files of the user's own also what reading raises."""
 
-_GROUPS_OF_VERL = (
-    "actor",
-    "critic",
-    "ref",
-    "rollout",
-    "data",
-    "model",
-    "reward",
-    "reward_model",
-    "engine",
-    "optim",
-    "distillation",
+_GROUPS_OF_VERL = re.compile(
+    "actor|critic|ref|rollout|data|model|reward|reward_model|engine|optim|distillation"
 )
 
 
@@ -335,20 +327,40 @@ def _print(line: CommandLine, root: type) -> None:
 
 
 def _sweep(line: CommandLine, run: Callable[[Root], None], root: type[Root]) -> None:
-    """Call `run` for each job of --multirun; the first error is raised when all have ended."""
+    """Call `run` for each job of --multirun. Raises SweepError at the end where some failed."""
+    overrides = line.without_flags().overrides
+    constant = {setting.key for setting in parse(overrides)[0] if setting.plain}
+    jobs: list[str] = []
+    failed: list[tuple[str, RmrlError]] = []
 
     def job(composed: DictConfig) -> None:
-        run(to_config(composed, root))
+        swept: list[str] = []
+        for word in HydraConfig.get().overrides.task:
+            if word.lstrip("+").partition("=")[0] not in constant:
+                swept.append(word)
+        jobs.append(" ".join(swept) or "without keys of its own")
+        _log.info(f"job {len(jobs)} of the sweep: {jobs[-1]}")
+        try:
+            run(to_config(composed, root))
+        except Interrupted as error:
+            raise KeyboardInterrupt(str(error)) from error  # the jobs behind it are not started
+        except RmrlError as error:
+            _log.warning(f"job {len(jobs)} failed, the sweep goes on: {first_line(error)}")
+            failed.append((jobs[-1], error))
 
     name = line.name or CONFIG_NAMES[root]
-    overrides = line.without_flags().overrides
-    with _initialised(line.folder):
+    with _initialised(line.folder), TemporaryDirectory() as notes:
+        words = [*_NO_LOG_FILES, *overrides]
+        if line.name is None and not any("hydra" in word for word in overrides):
+            words.append(f"hydra.sweep.dir={notes}")  # jobs have folders and notes of their own
         of_hydra = GlobalHydra.instance().hydra
         assert of_hydra is not None
         try:
-            of_hydra.multirun(name, job, [*_NO_LOG_FILES, *overrides])
+            of_hydra.multirun(name, job, words)
         except _BROKEN as error:
             raise ConfigError(_sentence(error, name, line.folder)) from error
+    if failed:
+        raise SweepError(failed, len(jobs)) from failed[0][1]
 
 
 def to_yaml(config: Config | ScoreConfig | EvalConfig) -> str:
@@ -453,7 +465,7 @@ def _check_override(text: str, root: type, problems: list[str]) -> list[str]:
     if key == "hydra" or key.startswith(("hydra.", "hydra/")):
         return [text]
     if override.package is not None:
-        if key in _GROUPS_OF_VERL:
+        if _GROUPS_OF_VERL.fullmatch(key):
             problems.append(
                 f"{text}: verl's groups of configuration files do not exist here; give the keys"
                 " that the group sets"

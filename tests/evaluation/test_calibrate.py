@@ -37,6 +37,7 @@ from rmrl.evaluation.calibrate.table import console
 from rmrl.evaluation.labels import labelled_rows, scored_labels
 from rmrl.main_calibrate import main
 from rmrl.offline.check import check_scoring
+from rmrl.rewards.calibration.clusters import independent_count
 from rmrl.rewards.calibration.corrected import corrected_share
 from rmrl.rewards.calibration.probability_map import ProbabilityMap, read_map
 from tests.inputs import read_lines, rule, write_lines
@@ -298,6 +299,25 @@ def test_several_responses_to_a_prompt_count_as_the_fewer_that_they_tell_as_much
         width = once[rate]["high"] - once[rate]["low"]
         assert four[rate]["high"] - four[rate]["low"] == pytest.approx(width, rel=0.1)
     assert any("label responses to more prompts" in line for line in caplog.messages)
+
+
+def test_independent_responses_are_counted_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    def counting(values_N: np.ndarray, prompts_N: np.ndarray) -> float:
+        calls.append(len(values_N))
+        return independent_count(values_N, prompts_N)
+
+    for module in ("calibrate.fit", "measures.shares"):
+        name = f"rmrl.evaluation.{module}.independent_count"
+        monkeypatch.setattr(name, counting, raising=False)
+    write_lines(folder / "rows.jsonl", np.repeat(labelled(), 4).tolist())
+    fitted = calibrated(folder)["digits"]
+    assert sum(calls) == 480  # the good rows and the bad ones, once each
+    assert fitted.verdicts.good_independent == fitted.figures["sensitivity"]["independent"]
+    assert fitted.verdicts.bad_independent == fitted.figures["specificity"]["independent"]
 
 
 def test_bad_rows_can_be_sorted_out(folder: Path) -> None:

@@ -13,7 +13,6 @@ from sklearn.model_selection import StratifiedGroupKFold
 
 from rmrl.evaluation.measures.calibration import curve
 from rmrl.evaluation.measures.shares import clustered_share
-from rmrl.rewards.calibration.clusters import independent_count
 from rmrl.rewards.calibration.probability_map import Curve, Verdicts
 
 LEAST_LABELS = 50
@@ -126,15 +125,18 @@ def unseen(curves: Sequence[Curve], fold_N: np.ndarray, scores_N: np.ndarray) ->
     return probabilities_N
 
 
-def verdicts_of(accepted_N: np.ndarray, good_N: np.ndarray, prompts_N: np.ndarray) -> Verdicts:
-    """Count verdicts, bool, by label."""
+def verdicts_of(
+    accepted_N: np.ndarray, good_N: np.ndarray, measured: Mapping[str, Any]
+) -> Verdicts:
+    """Count verdicts, bool, by label; `measured`: their `figures`, which know how many independent
+    rows they tell as much as."""
     return Verdicts(
         good=int(good_N.sum()),
         good_accepted=int((accepted_N & good_N).sum()),
         bad=int((~good_N).sum()),
         bad_accepted=int((accepted_N & ~good_N).sum()),
-        good_independent=independent_count(accepted_N[good_N], prompts_N[good_N]),
-        bad_independent=independent_count(accepted_N[~good_N], prompts_N[~good_N]),
+        good_independent=measured["sensitivity"]["independent"],
+        bad_independent=measured["specificity"]["independent"],
     )
 
 

@@ -175,7 +175,7 @@ def probability_map(checked: CheckedCalibration, name: str, column: Column) -> P
         digest=checked.digests[name],
         threshold=threshold,
         folds=tuple(curves),
-        verdicts=verdicts_of(probabilities_N >= threshold, good_N, prompts_N),
+        verdicts=verdicts_of(probabilities_N >= threshold, good_N, measured),
         figures=measured,
     )
     if column.unlabelled:
