@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the documentation site into build/site, in an environment of its own (.venv-docs).
+# Builds the documentation site into build/site with Zensical, in an environment of its own
+# (.venv-docs). mkdocs.yml is its configuration.
 # Broken links, missing pages and unknown names of the API reference end it with an error.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -21,5 +22,5 @@ if [[ ! -f $venv/packages || $(cat "$venv/packages") != "$packages" ]]; then
 fi
 
 "$venv/bin/python" scripts/stage_docs.py build/pages
-"$venv/bin/python" -m mkdocs build --strict --config-file mkdocs.yml
+"$venv/bin/zensical" build --strict --clean --config-file mkdocs.yml
 echo "the site is in build/site/index.html"
