@@ -1,6 +1,7 @@
 """`rmrl eval`: judgements, recorded or of scored rewards, -> a report.
 
 out/report.json       every number
+out/report.html, out/report.md      the tables
 out/outcomes.jsonl    a row per judge and comparison: its choices and their worth
 out/reliability.png   where scores are confidences
 out/rows.jsonl, out/scored.jsonl    where rewards were scored: the rows, and their scores
@@ -18,10 +19,12 @@ from rmrl.data.surrogates import escaped
 from rmrl.evaluation.check import CheckedEval
 from rmrl.evaluation.formats import Judged
 from rmrl.evaluation.items import Item
+from rmrl.evaluation.page import Page, write_page
 from rmrl.evaluation.plot import draw_reliability
 from rmrl.evaluation.report import Evaluation, evaluate, finite
 from rmrl.evaluation.scored import cannot_write, read_judgements
 from rmrl.evaluation.scored_once import score_once
+from rmrl.evaluation.table import heading, tables
 from rmrl.files import write_whole
 from rmrl.offline.score import OpenScorer, judge_missing, open_scorer
 from rmrl.rewards.calibration.check import maps_of
@@ -78,7 +81,12 @@ def write_report(checked: CheckedEval, evaluation: Evaluation) -> None:
         checked.out.mkdir(parents=True, exist_ok=True)
         write_whole(checked.out / REPORT, escaped(report) + "\n")
         write_whole(checked.out / OUTCOMES, escaped("".join(lines)))
-        draw_reliability(evaluation.numbers, checked.out / PICTURE)
+        picture = None
+        if draw_reliability(evaluation.numbers, checked.out / PICTURE):
+            picture = checked.out / PICTURE
+        title = heading(evaluation.numbers)
+        page = Page(title=title, tables=tables(evaluation.numbers), picture=picture)
+        write_page(page, checked.out / REPORT)
     except OSError as error:
         raise cannot_write(checked.out, error) from error
 

@@ -5,35 +5,47 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rmrl import columns
+
 _MOST_SUBSETS = 8
+
+
+Rows = Sequence[Sequence[str]]
+"""A table: cells of equal number in every row, the first row with the names of the columns."""
 
 
 def console(numbers: Mapping[str, Any]) -> str:
     """Return the whole report as text."""
+    return "\n\n".join([heading(numbers), *map(aligned, tables(numbers))])
+
+
+def heading(numbers: Mapping[str, Any]) -> str:
+    """Return the benchmark and its size as one line."""
+    return f"{numbers['format']}: {numbers['items']} items"
+
+
+def tables(numbers: Mapping[str, Any]) -> list[Rows]:
+    """Return the tables of the report, those that have a line."""
     judges: Mapping[str, Any] = numbers["judges"]
-    blocks = [f"{numbers['format']}: {numbers['items']} items"]
+    several: list[Rows] = []
     if any("accuracy" in judge for judge in judges.values()):
-        blocks.append(accuracies(judges, numbers["controls"]))
+        several.append(accuracies(judges, numbers["controls"]))
     if any("values" in judge for judge in judges.values()):
-        blocks.append(against_people(judges))
-    blocks += [published_figures(judges), details(judges)]
+        several.append(against_people(judges))
+    for rows in (published_figures(judges), details(judges)):
+        if len(rows) > 1:
+            several.append(rows)
     if numbers["weights"] is not None:
-        blocks.append(best_weights(numbers["weights"]))
-    return "\n\n".join(filter(None, blocks))
+        several.append(best_weights(numbers["weights"]))
+    return several
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> str:
+def aligned(rows: Rows) -> str:
     """Align rows of cells, the first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines: list[str] = []
-    for row in rows:
-        cells = list(map(str.rjust, row, widths))
-        cells[0] = row[0].ljust(widths[0])
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+    return "\n".join(columns.aligned(rows, right=range(1, len(rows[0])), indent=""))
 
 
-def accuracies(judges: Mapping[str, Any], controls: Mapping[str, Any]) -> str:
+def accuracies(judges: Mapping[str, Any], controls: Mapping[str, Any]) -> Rows:
     """Return a line per judge and control: accuracy with its interval, and by subset where there
     are two to eight."""
     subsets: set[str] = set()
@@ -61,34 +73,33 @@ def accuracies(judges: Mapping[str, Any], controls: Mapping[str, Any]) -> str:
                 str(judge["missing"]),
             ]
         )
-    return aligned(rows)
+    return rows
 
 
-def against_people(judges: Mapping[str, Any]) -> str:
+def against_people(judges: Mapping[str, Any]) -> Rows:
     """Return a line per judge: its scores compared with people's numbers."""
-    columns = ("count", "missing", "pearson", "spearman", "kendall", "alpha", "auc")
-    rows = [["against people", *columns, "equal"]]
+    figures = ("count", "missing", "pearson", "spearman", "kendall", "alpha", "auc")
+    rows = [["against people", *figures, "equal"]]
     for name, judge in judges.items():
         values = judge["values"]
-        cells = [number(values.get(column)) for column in columns]
+        cells = [number(values.get(column)) for column in figures]
         rows.append([name, *cells, percent(values["equal"]["value"])])
-    return aligned(rows)
+    return rows
 
 
-def published_figures(judges: Mapping[str, Any]) -> str:
-    """Return a line per figure that the benchmark publishes; "" where it has none."""
+def published_figures(judges: Mapping[str, Any]) -> Rows:
+    """Return a line per figure that the benchmark publishes, below the names of the judges."""
     table: dict[str, list[str]] = {}
     for judge in judges.values():
         for name, value in judge["figures"].items():
             table.setdefault(name, [name]).append(percent(value))
-    if not table:
-        return ""
-    return aligned([["as published", *judges], *table.values()])
+    return [["as published", *judges], *table.values()]
 
 
-def details(judges: Mapping[str, Any]) -> str:
-    """Return a line per statistic of bias and calibration that any judge has; "" without one."""
-    columns = {
+def details(judges: Mapping[str, Any]) -> Rows:
+    """Return a line per statistic of bias and calibration that any judge has, below the names of
+    the judges."""
+    statistics = {
         "kappa with labels": ("people", "kappa"),
         "consistent in both orders": ("position", "consistent", "value"),
         "Brier": ("calibration", "brier"),
@@ -101,7 +112,7 @@ def details(judges: Mapping[str, Any]) -> str:
         "label is the longer": ("length", "label_longer", "value"),
     }
     rows = [["details", *judges]]
-    for title, path in columns.items():
+    for title, path in statistics.items():
         cells: list[str] = []
         for judge in judges.values():
             value = judge
@@ -110,19 +121,17 @@ def details(judges: Mapping[str, Any]) -> str:
             cells.append(number(value))
         if set(cells) != {"-"}:
             rows.append([title, *cells])
-    if len(rows) == 1:
-        return ""
-    return aligned(rows)
+    return rows
 
 
-def best_weights(weights: Mapping[str, Any]) -> str:
+def best_weights(weights: Mapping[str, Any]) -> Rows:
     """Return a line per reward with its weight and its accuracy alone, then the combinations."""
     rows = [["best weights", "weight", "alone"]]
     for name, weight in weights["weights"].items():
         rows.append([name, number(weight), percent(weights["single"][name]["value"])])
     rows.append(["together, unseen pairs", "", percent(weights["accuracy"]["value"])])
     rows.append(["equal weights, standardized", "", percent(weights["equal"]["value"])])
-    return aligned(rows)
+    return rows
 
 
 def percent(value: float | None) -> str:

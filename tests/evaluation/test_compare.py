@@ -25,7 +25,7 @@ from rmrl.evaluation.compare.check import (
     scoring_config,
     share_cache,
 )
-from rmrl.evaluation.compare.difference import accuracy, best, difference, mean, pairs
+from rmrl.evaluation.compare.difference import accuracy, best, by_prompt, difference, mean, pairs
 from rmrl.evaluation.compare.flips import most_disputed, scores_at, short
 from rmrl.evaluation.compare.plot import draw
 from rmrl.evaluation.compare.responses import Responses, read_responses
@@ -139,7 +139,7 @@ def test_places_are_from_0_to_1_and_ties_share() -> None:
 
 def test_pairs_within_one_prompt_are_the_area_under_the_roc_curve() -> None:
     made = drawn(1, prompts=1, size=80)
-    sums_AP, counts_P = pairs(made, 0.0)
+    sums_AP, counts_P = by_prompt(pairs(made, 0.0))
     for a in range(2):
         assert sums_AP[a, 0] / counts_P[0] == pytest.approx(
             roc_auc_score(made.good_N, made.rewards_AN[a])
@@ -148,7 +148,7 @@ def test_pairs_within_one_prompt_are_the_area_under_the_roc_curve() -> None:
 
 def test_accuracy_is_that_of_scikit_learn() -> None:
     made = drawn(2)
-    sums_AP, counts_P = accuracy(made, 50.0)
+    sums_AP, counts_P = by_prompt(accuracy(made, 50.0))
     for a in range(2):
         assert sums_AP[a].sum() / counts_P.sum() == pytest.approx(
             accuracy_score(made.good_N == 1, made.rewards_AN[a] >= 50)
@@ -159,17 +159,17 @@ def test_figures_by_hand() -> None:
     made = responses(
         [3, 1, 2, 5, 5, 0], [1, 3, 2, 5, 4, 0], [0, 0, 0, 1, 1, 2], [1, 0, 0, 1, 0, np.nan]
     )
-    sums_AP, counts_P = pairs(made, 0.0)
+    sums_AP, counts_P = by_prompt(pairs(made, 0.0))
     # Prompt 0: both bad ones are below, then none; prompt 1: a tie, then below.
     assert sums_AP.tolist() == [[2, 0.5], [0, 1]]
     assert counts_P.tolist() == [2, 1]
-    sums_AP, counts_P = best(made, 0.0)
+    sums_AP, counts_P = by_prompt(best(made, 0.0))
     assert sums_AP.tolist() == [[1, 0.5], [0, 1]]
     assert counts_P.tolist() == [1, 1]
-    sums_AP, counts_P = accuracy(made, 2.0)
+    sums_AP, counts_P = by_prompt(accuracy(made, 2.0))
     assert sums_AP.tolist() == [[2, 1], [0, 1]]
     assert counts_P.tolist() == [3, 2]
-    sums_AP, counts_P = mean(made, 0.0)
+    sums_AP, counts_P = by_prompt(mean(made, 0.0))
     assert sums_AP.tolist() == [[6, 10, 0], [6, 9, 0]]
     assert counts_P.tolist() == [3, 2, 1]
 

@@ -14,52 +14,55 @@ from rmrl.evaluation.compare.responses import Responses
 _CELLS = 10**7
 """Resampled values in memory at a time."""
 
-Parts = tuple[np.ndarray, np.ndarray]
-"""Per prompt: sums float64 [A, P] of both rewards, and the number of terms [P]; the figure is sum /
-number over all prompts."""
+Terms = tuple[np.ndarray, np.ndarray]
+"""float64 [A, T] of both rewards, and the number of the prompt [T] of each; a figure is the mean of
+its terms."""
 
 
-def mean(responses: Responses, threshold: float) -> Parts:
+def mean(responses: Responses, threshold: float) -> Terms:
     """Mean reward."""
     del threshold
-    return _sums(responses, responses.rewards_AN)
+    return responses.rewards_AN, responses.prompt_N
 
 
-def accuracy(responses: Responses, threshold: float) -> Parts:
+def accuracy(responses: Responses, threshold: float) -> Terms:
     """Share of labelled responses that have a reward of at least `threshold` just where they are
     good."""
     labelled = responses.select(~np.isnan(responses.good_N))
     right_AN = (labelled.rewards_AN >= threshold) == (labelled.good_N == 1)
-    return _sums(labelled, right_AN.astype(np.float64))
+    return right_AN.astype(np.float64), labelled.prompt_N
 
 
-def pairs(responses: Responses, threshold: float) -> Parts:
+def pairs(responses: Responses, threshold: float) -> Terms:
     """Share of the pairs of a good and a bad response to one prompt in which the good one has the
     higher reward; a tie is half."""
     del threshold
-    sums: list[np.ndarray] = []
-    counts: list[int] = []
-    for rewards_An, good_n in labelled_groups(responses):
+    terms: list[np.ndarray] = []
+    prompts: list[np.ndarray] = []
+    for number, (rewards_An, good_n) in enumerate(labelled_groups(responses)):
         good_Ag1 = rewards_An[:, good_n][:, :, None]
         bad_A1b = rewards_An[:, ~good_n][:, None, :]
-        wins = (np.sign(good_Ag1 - bad_A1b) + 1) / 2
-        sums.append(wins.sum(axis=(1, 2)))
-        counts.append(int(good_n.sum() * (~good_n).sum()))
-    return _parts(sums, counts)
+        wins_Agb = (np.sign(good_Ag1 - bad_A1b) + 1) / 2
+        terms.append(wins_Agb.reshape(len(rewards_An), -1))
+        prompts.append(np.full(terms[-1].shape[1], number))
+    return _joined(terms, prompts)
 
 
-def best(responses: Responses, threshold: float) -> Parts:
+def best(responses: Responses, threshold: float) -> Terms:
     """Share of prompts, those with a good and a bad response, whose highest reward is that of a
     good one; responses that share the first place count by their share of good ones."""
     del threshold
-    sums: list[np.ndarray] = []
-    for rewards_An, good_n in labelled_groups(responses):
+    terms: list[np.ndarray] = []
+    prompts: list[np.ndarray] = []
+    for number, (rewards_An, good_n) in enumerate(labelled_groups(responses)):
         highest_An = rewards_An == rewards_An.max(axis=1, keepdims=True)
-        sums.append((highest_An & good_n).sum(axis=1) / highest_An.sum(axis=1))
-    return _parts(sums, [1] * len(sums))
+        share_A = (highest_An & good_n).sum(axis=1) / highest_An.sum(axis=1)
+        terms.append(share_A[:, None])
+        prompts.append(np.array([number]))
+    return _joined(terms, prompts)
 
 
-FIGURES: Mapping[str, Callable[[Responses, float], Parts]] = {
+FIGURES: Mapping[str, Callable[[Responses, float], Terms]] = {
     "mean": mean,
     "accuracy": accuracy,
     "pairs": pairs,
@@ -68,7 +71,7 @@ FIGURES: Mapping[str, Callable[[Responses, float], Parts]] = {
 
 
 def difference(
-    parts: Parts, *, resamples: int, confidence: float, seed: int
+    terms: Terms, *, resamples: int, confidence: float, seed: int
 ) -> dict[str, Any] | None:
     """Return {values: of the two, difference: second - first, low, high: percentile interval,
     above: share of resamples in which the second is higher, ties counting half, prompts, count};
@@ -77,7 +80,7 @@ def difference(
     Prompts are drawn with replacement, both rewards of a prompt together (Efron and Tibshirani
     1993, section 13.3).
     """
-    sums_AP, counts_P = parts
+    sums_AP, counts_P = by_prompt(terms)
     total = float(counts_P.sum())
     if not total:
         return None
@@ -114,13 +117,14 @@ def _ratio(sums: np.ndarray, counts: np.ndarray, axis: int = -1) -> np.ndarray:
     return sums.sum(axis=axis) / counts.sum(axis=axis)
 
 
-def _sums(responses: Responses, terms_AN: np.ndarray) -> Parts:
-    """Return sums and numbers of the terms of each prompt."""
-    prompts, number_N = np.unique(responses.prompt_N, return_inverse=True)
-    sums_AP = np.zeros((len(terms_AN), len(prompts)))
-    for a, terms_N in enumerate(terms_AN):
-        sums_AP[a] = np.bincount(number_N, weights=terms_N, minlength=len(prompts))
-    counts_P = np.bincount(number_N, minlength=len(prompts)).astype(np.float64)
+def by_prompt(terms: Terms) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sums [A, P] and the numbers [P] of the terms of each prompt."""
+    terms_AT, prompt_T = terms
+    prompts, number_T = np.unique(prompt_T, return_inverse=True)
+    sums_AP = np.zeros((len(terms_AT), len(prompts)))
+    for a, terms_T in enumerate(terms_AT):
+        sums_AP[a] = np.bincount(number_T, weights=terms_T, minlength=len(prompts))
+    counts_P = np.bincount(number_T, minlength=len(prompts)).astype(np.float64)
     return sums_AP, counts_P
 
 
@@ -135,7 +139,7 @@ def labelled_groups(responses: Responses) -> list[tuple[np.ndarray, np.ndarray]]
     return several
 
 
-def _parts(sums: list[np.ndarray], counts: list[int]) -> Parts:
-    if not sums:
-        return np.zeros((2, 0)), np.zeros(0)
-    return np.stack(sums, axis=1), np.asarray(counts, dtype=np.float64)
+def _joined(terms: list[np.ndarray], prompts: list[np.ndarray]) -> Terms:
+    if not terms:
+        return np.zeros((2, 0)), np.zeros(0, dtype=np.int64)
+    return np.concatenate(terms, axis=1), np.concatenate(prompts)

@@ -2,6 +2,7 @@
 
 out/comparison.json           every number, and the responses on which the two disagree most
 out/comparison.png            the two rewards of each response
+out/comparison.html, .md      the tables, the picture and those responses
 out/a.jsonl, out/b.jsonl      the rows with the scores of each section
 out/verdicts.sqlite           answers of the models, so that what both ask is asked once
 """
@@ -23,8 +24,11 @@ from rmrl.evaluation.compare.agreement import overall, within_prompts
 from rmrl.evaluation.compare.check import NAMES, CheckedComparison
 from rmrl.evaluation.compare.difference import FIGURES, difference, labelled_groups
 from rmrl.evaluation.compare.flips import with_texts
+from rmrl.evaluation.compare.mcnemar import mcnemar
 from rmrl.evaluation.compare.plot import draw
 from rmrl.evaluation.compare.responses import Responses, read_responses
+from rmrl.evaluation.compare.table import page_of
+from rmrl.evaluation.page import write_page
 from rmrl.evaluation.report import finite
 from rmrl.evaluation.scored import cannot_write
 from rmrl.evaluation.scored_once import finished_summary, score_once
@@ -75,6 +79,7 @@ def run_compare(
         text = json.dumps(report, ensure_ascii=False, indent=1)
         write_whole(checked.out / REPORT, escaped(text) + "\n")
         draw(both, checked.out / PICTURE)
+        write_page(page_of(report, checked.out / PICTURE), checked.out / REPORT)
     except OSError as error:
         raise cannot_write(checked.out, error) from error
     _log.info(f"wrote {checked.out / REPORT}")
@@ -92,9 +97,9 @@ def numbers(
     figure = settings.figure
     if figure == "auto":
         figure = chosen_figure(both)
-    parts = FIGURES[figure](both, settings.threshold)
+    terms = FIGURES[figure](both, settings.threshold)
     tested = difference(
-        parts,
+        terms,
         resamples=settings.resamples,
         confidence=settings.confidence,
         seed=settings.seed,
@@ -119,6 +124,7 @@ def numbers(
         "figure": figure,
         "confidence": settings.confidence,
         "difference": tested,
+        "verdicts": mcnemar(terms),
     }
 
 
