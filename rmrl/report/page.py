@@ -23,7 +23,7 @@ import numpy as np
 from rmrl.errors import DataError
 from rmrl.offline.browse import responses
 from rmrl.report import MOST_CHARACTERS, MOST_SAMPLES, statistics
-from rmrl.report.explain import rules_of
+from rmrl.report.explain import Rules, rules_of
 from rmrl.report.numbers import Numbers, gathered
 from rmrl.report.sources import Source
 from rmrl.report.texts import Texts, chosen, sample_columns, short
@@ -93,6 +93,7 @@ def source_data(source: Source, numbers: Numbers, texts: Texts, *, limit: int) -
     curves = statistics.curves(numbers, source.metrics)
     return {
         "label": source.label,
+        "about": _about(source, rules),
         "rows": len(numbers),
         "components": names,
         "rules": rules.as_json(names),
@@ -104,6 +105,17 @@ def source_data(source: Source, numbers: Numbers, texts: Texts, *, limit: int) -
         "curves": curves,
         "samples": columns,
     }
+
+
+def _about(source: Source, rules: Rules) -> list[list[str]]:
+    """Return names and texts that say what a source was: its rewards with their weights, and what
+    its folder says."""
+    rewards: list[str] = []
+    for name, weight in rules.weights.items():
+        rewards.append(f"{name} (weight {weight:g})")
+    about = [["rewards", ", ".join(rewards)], ["combined by", rules.combine]]
+    about.extend([name, text] for name, text in source.about.items())
+    return [entry for entry in about if entry[1]]
 
 
 def histograms(columns: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from rmrl.errors import ConfigError, DataError
 from rmrl.telemetry.transcripts import SAMPLES_FILE
 
 METRICS_FILE = "metrics.jsonl"
+_RUN_FILE = "run.json"
 _CONFIG_FILES = "config*.yaml"
 
 
@@ -28,6 +31,8 @@ class Source:
     """Metrics by step, where it is a run."""
     reward: Mapping[str, Any]
     """The section `reward` of the configuration; {} where it is not known."""
+    about: Mapping[str, str] = field(default_factory=dict)
+    """What the run was: model, date, command, as far as its folder says it."""
 
 
 def sources(paths: Sequence[Path], *, config: Path | None = None) -> list[Source]:
@@ -53,7 +58,9 @@ def source_of(path: Path, label: str, reward: Mapping[str, Any]) -> Source:
                 f" {', '.join(READ_SUFFIXES)} that rmrl score wrote"
             )
         if path.name != SAMPLES_FILE:
-            return Source(label=label, samples=path, reward=reward)
+            written = time.localtime(path.stat().st_mtime)
+            facts = {"written": time.strftime("%Y-%m-%d %H:%M", written)}
+            return Source(label=label, samples=path, reward=reward, about=facts)
         path = path.parent
     samples = path / SAMPLES_FILE
     if not samples.is_file():
@@ -63,9 +70,13 @@ def source_of(path: Path, label: str, reward: Mapping[str, Any]) -> Source:
         )
     metrics = path / METRICS_FILE
     configs = sorted(path.glob(_CONFIG_FILES), key=lambda file: file.stat().st_mtime)
-    if configs and not reward:
-        reward = _reward_section(configs[-1])
-    source = Source(label=label, samples=samples, reward=reward)
+    facts: dict[str, str] = {}
+    if configs:
+        if not reward:
+            reward = _reward_section(configs[-1])
+        facts |= _model(read_yaml(configs[-1]))
+    facts |= _start(path / _RUN_FILE)
+    source = Source(label=label, samples=samples, reward=reward, about=facts)
     if metrics.is_file():
         return dataclasses.replace(source, metrics=metrics)
     return source
@@ -77,6 +88,29 @@ def _reward_section(path: Path) -> Mapping[str, Any]:
     if not isinstance(section, Mapping):
         raise ConfigError(f"{path}: `reward` is {type(section).__name__}; need a section")
     return section
+
+
+def _model(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the policy of a run's configuration, {} where it names none."""
+    section: Any = config
+    for key in ("actor_rollout_ref", "model", "path"):
+        section = section.get(key) if isinstance(section, Mapping) else None
+    if not section:
+        return {}
+    return {"model": str(section)}
+
+
+def _start(path: Path) -> dict[str, str]:
+    """Return when and by which command a run started, as far as its file says it."""
+    try:
+        run = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    facts: dict[str, str] = {}
+    for key in ("started", "command"):
+        if isinstance(run, dict) and run.get(key):
+            facts[key] = str(run[key])
+    return facts
 
 
 def labels_of(paths: Sequence[Path]) -> list[str]:

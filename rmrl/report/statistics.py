@@ -175,15 +175,12 @@ def curves(numbers: Numbers, metrics: Path | None) -> dict[str, Curve]:
 
 def logged_curves(metrics: Path) -> dict[str, Curve]:
     """Return the curves of the metrics that `is_drawn` names: reward, length and kept share first,
-    shares of missing verdicts last. KL that is 0 throughout has none: with one update a step the
-    policy before it is the one that sampled."""
+    shares of missing verdicts last."""
     values: dict[str, dict[float, float | None]] = {}
     for row in jsonl.read(metrics):
         for key, value in row.items():
             if is_drawn(key) and isinstance(value, int | float):
                 values.setdefault(key, {})[row["step"]] = float(value)
-    if KL in values and not any(values[KL].values()):
-        del values[KL]
     present = [key for key in _FIRST_CURVES if key in values]
     others = sorted(values.keys() - set(present))
     others.sort(key=lambda key: key.endswith("/missing"))

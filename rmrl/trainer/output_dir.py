@@ -1,7 +1,7 @@
 """Ownership of the output folder: one run per folder, one process at a time, nothing overwritten.
 
 <folder>/run.json      what makes the run this run: its configuration without the keys that may
-  change (and what files its rewards had: `reward_files`)
+  change (and what files its rewards had: `reward_files`), when and by which command it started
 <folder>/config.yaml   the resolved configuration; config.2.yaml, ... of resumes that changed
   something
 <folder>/.lock         locked while a run writes here
@@ -10,6 +10,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -85,6 +87,7 @@ def claim(path: Path, *, config: object, config_text: str, resume_mode: str) -> 
             run = {
                 "rmrl_version": rmrl.__version__,
                 "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+                "command": command_line(),
                 "config": identify(config),
             }
             write_whole(path / RUN_FILE, json.dumps(run, indent=1, ensure_ascii=False) + "\n")
@@ -99,6 +102,16 @@ def claim(path: Path, *, config: object, config_text: str, resume_mode: str) -> 
         lock.close()
         raise
     return Claim(path=path, mode=mode, config_fingerprint=fingerprint(config), _lock=lock)
+
+
+def command_line() -> str:
+    """Return the command that started this process, as a shell reads it, without the folder of its
+    program."""
+    program = Path(sys.argv[0])
+    words = [program.name, *sys.argv[1:]]
+    if program.suffix == ".py":
+        words[:1] = ["python", "-m", f"rmrl.{program.stem}"]
+    return shlex.join(words)
 
 
 def refuse_other_run(path: Path, *, config: object, resume_mode: str) -> Literal["new", "resume"]:

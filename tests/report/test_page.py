@@ -99,6 +99,30 @@ def test_samples_carry_what_explains_their_reward(page: str) -> None:
     assert source["rules"]["transforms"] == {"judge": "scale"}
 
 
+def test_the_overview_says_what_the_run_was(run: Path) -> None:
+    config = run / "config.yaml"
+    config.write_text(config.read_text() + "actor_rollout_ref: {model: {path: models/small}}\n")
+    record = {"started": "2026-03-01T10:00:00+0000", "command": "rmrl train trainer.steps=2"}
+    (run / "run.json").write_text(json.dumps(record))
+    about = data_of(render(sources([run])), "data")["sources"][0]["about"]
+    assert about == [
+        ["rewards", "rule (weight 1), judge (weight 0.5)"],
+        ["combined by", "weighted_sum"],
+        ["model", "models/small"],
+        ["started", "2026-03-01T10:00:00+0000"],
+        ["command", "rmrl train trainer.steps=2"],
+    ]
+
+
+def test_the_overview_says_what_is_known_of_a_run_without_a_record(run: Path) -> None:
+    (run / "run.json").write_text("[cut")
+    about = data_of(render(sources([run])), "data")["sources"][0]["about"]
+    assert about == [
+        ["rewards", "rule (weight 1), judge (weight 0.5)"],
+        ["combined by", "weighted_sum"],
+    ]
+
+
 def test_a_transform_that_compares_responses_is_named_and_not_computed(run: Path) -> None:
     config = run / "config.yaml"
     config.write_text(

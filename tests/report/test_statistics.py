@@ -148,11 +148,12 @@ def test_a_verdict_without_a_status_is_ok_where_it_has_a_score() -> None:
     np.testing.assert_array_equal(component.scores_N, [np.nan, 1.0, np.nan, 2.0])
 
 
-def test_a_kl_that_is_0_throughout_has_no_chart_and_that_to_the_reference_has_one(
-    tmp_path: Path,
-) -> None:
+def test_the_kl_of_the_step_and_that_to_the_reference_both_have_curves(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     first = {"step": 1, "policy/kl": 0.0, "policy/ref_kl": 0.01}
     second = {"step": 2, "policy/kl": 0.0, "policy/ref_kl": 0.02}
     write_lines(file, [first, second])
-    assert statistics.logged_curves(file) == {"policy/ref_kl": ([1, 2], [0.01, 0.02])}
+    assert statistics.logged_curves(file) == {
+        "policy/kl": ([1, 2], [0.0, 0.0]),
+        "policy/ref_kl": ([1, 2], [0.01, 0.02]),
+    }

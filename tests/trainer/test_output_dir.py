@@ -42,6 +42,20 @@ def test_new_then_resume(tmp_path: Path) -> None:
     assert contents(out) == before
 
 
+def test_the_record_of_a_run_has_the_command_that_started_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/opt/bin/rmrl", "train", "reward.models=[a, b]"])
+    take(tmp_path / "a").close()
+    monkeypatch.setattr(sys, "argv", ["/src/rmrl/main_train.py", "trainer.seed=2"])
+    take(tmp_path / "b").close()
+    commands: list[str] = []
+    for name in ("a", "b"):
+        commands.append(json.loads((tmp_path / name / "run.json").read_text())["command"])
+    assert commands[0] == "rmrl train 'reward.models=[a, b]'"
+    assert commands[1] == "python -m rmrl.main_train trainer.seed=2"
+
+
 def test_keys_that_may_change_resume_and_the_new_text_is_kept_beside(tmp_path: Path) -> None:
     take(tmp_path).close()
     longer = Config()

@@ -4,8 +4,8 @@ function overview(report) {
   const parts = [
     el("div", { className: "figures" }, report.sources.map((source, number) => figures(source, number, report))),
     highlights(report),
-    section("Over the steps", curves(report)),
-    section("Distributions", histograms(report)),
+    section("Over the steps", ...curves(report)),
+    section("Distributions", ...histograms(report)),
     ...perSource(report, "Correlations", "Pearson's r over responses that have both.", correlations),
     ...perSource(report, "Disagreement", "Opposite: above the median of one component and below that of the other; of a component with two values, the higher and the lower one.", disagreement),
     ...perSource(report, "Length", "Means in each fifth of the responses by length, shortest first.", lengths),
@@ -16,7 +16,7 @@ function overview(report) {
 
 function section(title, content, note, kind = "grid") {
   const children = Array.isArray(content) ? content : [content];
-  if (!children.length) return null;
+  if (!children.length && !note) return null;
   return el("section", {}, el("h2", {}, title), note ? el("p", { className: "note" }, note) : null, el("div", { className: kind }, children));
 }
 
@@ -27,7 +27,8 @@ function perSource(report, title, note, make) {
     const name = report.sources.length > 1 ? sourceName(source, number) : null;
     return el("div", { className: "card wide" }, name, content);
   });
-  return [section(title, cards.filter((card) => card !== null), note, "grid tables")];
+  const present = cards.filter((card) => card !== null);
+  return present.length ? [section(title, present, note, "grid tables")] : [];
 }
 
 function sourceName(source, number) {
@@ -48,6 +49,7 @@ function figures(source, number, report) {
   const note = listed < source.rows ? `${listed} of them are listed: the worst, the best, the most disputed, and others evenly spread.` : null;
   return el("div", { className: "card wide" },
     sourceName(source, report.sources.length > 1 ? number : 0),
+    el("dl", { className: "about" }, source.about.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, text)))),
     el("dl", { className: "kpis" }, entries.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
     note ? el("p", { className: "note" }, note) : null);
 }
@@ -66,20 +68,31 @@ function highlights(report) {
   return section("Worth reading", cards);
 }
 
+/** The charts of the entries that vary, and a line that names the others with their value. */
+function varying(entries) {
+  const charts = [];
+  const constant = [];
+  for (const [name, lines, xLabel, values] of entries) {
+    if (new Set(values).size > 1) charts.push(chart(name, lines, xLabel));
+    else if (values.length) constant.push(`${name} ${shown(values[0])}`);
+  }
+  return [charts, constant.length ? `Without a chart, since they have one value throughout: ${constant.join(", ")}.` : null];
+}
+
 function curves(report) {
   const names = [...new Set(report.sources.flatMap((source) => Object.keys(source.curves)))];
-  return names.map((name) => {
+  return varying(names.map((name) => {
     const lines = [];
     report.sources.forEach((source, number) => {
       const curve = source.curves[name];
       if (curve && curve[0].length > 1) lines.push({ label: source.label, colour: SOURCE_COLOURS[number], xs: curve[0], ys: curve[1], kind: "line" });
     });
-    return lines.length ? chart(name, lines, "step") : null;
-  }).filter((card) => card !== null);
+    return [name, lines, "step", lines.flatMap((line) => line.ys)];
+  }));
 }
 
 function histograms(report) {
-  return Object.entries(report.histograms).filter(([, drawn]) => drawn.edges.length).map(([name, drawn]) => {
+  return varying(Object.entries(report.histograms).filter(([, drawn]) => drawn.edges.length).map(([name, drawn]) => {
     const centres = drawn.edges.slice(1).map((edge, bin) => (edge + drawn.edges[bin]) / 2);
     const lines = [];
     report.sources.forEach((source, number) => {
@@ -89,8 +102,9 @@ function histograms(report) {
       const ys = report.sources.length > 1 ? counts.map((count) => count / total) : counts;
       lines.push({ label: source.label, colour: SOURCE_COLOURS[number], xs: centres, ys, kind: number ? "steps" : "bars" });
     });
-    return chart(name, lines, "near");
-  });
+    const known = report.sources.map((source) => source.summary[name]).filter((each) => each && each.count);
+    return [name, lines, "near", known.flatMap((each) => [each.min, each.max])];
+  }));
 }
 
 function correlations(source) {

@@ -69,7 +69,8 @@ function samplesView(report) {
     element,
     open(sample) {
       element.classList.toggle("open", sample !== null);
-      if (sample === null) return;
+      if (sample === null) sample = rows[0];
+      if (sample === undefined) return;
       detail.replaceChildren(backLink("#samples"), ...sampleDetail(report, sample));
       detail.scrollTop = 0;
       list.selected = rows.indexOf(sample);

@@ -13,6 +13,7 @@ import pytest
 
 from rmrl.report.page import render
 from rmrl.report.sources import sources
+from tests.inputs import write_lines
 from tests.report.samples import HOSTILE, SAMPLES, sample, write_run
 
 WIDE = {"width": 1280, "height": 900}
@@ -89,6 +90,35 @@ def test_a_reader_finds_the_hostile_response_as_text(opened: Any) -> None:
     text = opened.inner_text(".detail .block:nth-of-type(2) pre")
     assert text.startswith(HOSTILE[:40])
     assert opened.query_selector("img") is None
+
+
+def test_a_chart_of_one_value_throughout_is_a_line_with_that_value(
+    opened: Any, pages: Path, tmp_path: Path
+) -> None:
+    bad = sample(1, 0, "bad", rule=0.0, judge=0.5)
+    good = sample(1, 1, "good", rule=1.0, judge=0.5)
+    run = write_run(tmp_path / "first", [bad, good])
+    metrics = [
+        {"step": 1, "policy/kl": 0.0, "policy/ref_kl": 0.1},
+        {"step": 2, "policy/kl": 0.0, "policy/ref_kl": 0.2},
+    ]
+    write_lines(run / "metrics.jsonl", metrics)
+    (pages / "constant.html").write_text(render(sources([run])), encoding="utf-8")
+    opened.show("constant.html")
+    titles = "all => all.map(each => each.innerText)"
+    charts = opened.eval_on_selector_all("figcaption span:first-child", titles)
+    assert charts == ["policy/ref_kl", "reward", "rule"]
+    notes = opened.inner_text(".overview")
+    assert "they have one value throughout: policy/kl 0." in notes
+    assert "they have one value throughout: judge 0.5." in notes
+
+
+def test_the_first_response_is_open_and_the_overview_names_the_rewards(opened: Any) -> None:
+    opened.show("one.html")
+    assert "rule (weight 1), judge (weight 0.5)" in opened.inner_text(".about")
+    opened.click("#tab-samples")
+    opened.wait_for_selector(".detail :text-is('a long way to say eight')")  # the worst
+    assert opened.get_attribute("#samples .row:first-child", "aria-selected") == "true"
 
 
 def test_the_reward_of_a_response_is_explained(opened: Any) -> None:
