@@ -168,17 +168,34 @@ def check_label_head(path: str | Path) -> None:
         )
 
 
-def check_writes_text(path: str | Path) -> None:
-    """Raise RewardError for a checkpoint that cannot be a judge: a classifier, or an encoder such
-    as BERT."""
+def no_writer(path: str | Path) -> str:
+    """Return what a checkpoint is that writes no text, a classifier or an encoder such as BERT; ""
+    for one that does."""
     name = architecture(path)
-    encoder = read_config(path).get("model_type") in _ENCODERS
-    if name.endswith(WRITES_TEXT) or not (encoder or name.endswith(_WRITES_NO_TEXT)):
+    model_type = read_config(path).get("model_type")
+    if name.endswith(WRITES_TEXT):
+        return ""
+    if model_type in _ENCODERS or name.endswith(_WRITES_NO_TEXT):
+        return name or str(model_type)
+    return ""
+
+
+def check_writes_text(path: str | Path, where: str = "") -> None:
+    """Raise RewardError for a checkpoint that cannot be a judge: a classifier, or an encoder such
+    as BERT. `where`: the reward's entries, for what to type."""
+    name = no_writer(path)
+    if not name:
         return
-    other = "bradley_terry" if name.endswith(_SCORING_SUFFIXES) else "similarity"
+    prefix = f"{where}." if where else ""
+    other, use = "similarity", "which compares with the reference"
+    if name.endswith(_SCORING_SUFFIXES):
+        other, use = (
+            "bradley_terry",
+            "which takes the scores of its head, without rubric and template",
+        )
     raise RewardError(
-        f"'{path}' is a {name or read_config(path).get('model_type')}, which writes no text, and a"
-        f" judge has to; give a *ForCausalLM checkpoint, or use this one as kind={other}"
+        f"'{path}' is a {name}, which writes no text, and a judge has to; give a *ForCausalLM"
+        f" checkpoint, {prefix}path=..., or type {prefix}kind={other}, {use}"
     )
 
 

@@ -27,7 +27,12 @@ from rmrl.data.loader import PromptLoader
 from rmrl.data.rows import file_list, read_rows
 from rmrl.errors import ConfigError, Problems
 from rmrl.inference.rollout import ROLLOUT_ENGINES
-from rmrl.models.checkpoint_inspect import local_checkpoint, max_positions, read_config
+from rmrl.models.checkpoint_inspect import (
+    local_checkpoint,
+    max_positions,
+    no_writer,
+    read_config,
+)
 from rmrl.registry import Registry
 from rmrl.rewards.residency import Budget, EnginePlan
 from rmrl.rewards.scoring.items import OTHER_ANSWER, ResponseRow
@@ -282,6 +287,7 @@ def _part_problems(config: Config, device: str) -> list[str]:
             config, critic_settings(config) if needs_critic(config) else None, device=device
         )
     if not unreadable and config.actor_rollout_ref.model.path:
+        problems += _policy_problems(config)
         problems += _length_problems(config)
     return problems
 
@@ -300,6 +306,18 @@ def _package_problems(config: Config, device: str) -> Iterator[str]:
             problem = package_problem(key, name, table[name], device=device)
             if problem:
                 yield problem
+
+
+def _policy_problems(config: Config) -> Iterator[str]:
+    """Yield a problem where the policy is a classifier or an encoder."""
+    path = str(config.actor_rollout_ref.model.path)
+    name = no_writer(path)
+    if name:
+        yield (
+            f"actor_rollout_ref.model.path='{path}' is a {name}, which writes no text, and a policy"
+            " has to: give a *ForCausalLM checkpoint; to score with this one, type"
+            f" reward.models=[scorer] reward.specs.scorer.path={path}"
+        )
 
 
 def _length_problems(config: Config) -> Iterator[str]:

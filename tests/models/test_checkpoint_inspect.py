@@ -136,6 +136,12 @@ def test_refused(
         check(folder)
 
 
+def test_a_classifier_as_judge_is_answered_with_what_to_type(tmp_path: Path) -> None:
+    folder = with_shapes(tmp_path, SCORER, {})
+    with pytest.raises(RewardError, match=r"type reward\.specs\.judge\.kind=bradley_terry, which"):
+        check_writes_text(folder, "reward.specs.judge")
+
+
 def test_labels_are_counted_as_transformers_counts_them() -> None:
     assert label_count({}) == 2
     assert label_count({"num_labels": 1}) == 1

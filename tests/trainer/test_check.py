@@ -221,6 +221,13 @@ def test_a_strategy_without_a_backend_is_named_by_its_key() -> None:
     assert "critic.strategy: nothing named 'megatorn'; did you mean 'megatron'?" in problems
 
 
+def test_a_classifier_as_policy_is_answered_with_what_to_type(tiny_reward_llama: Path) -> None:
+    changes = {f"{MODEL}.path": str(tiny_reward_llama)}
+    problems = "\n".join(_part_problems(config("grpo", **changes), "cpu"))
+    assert "is a LlamaForSequenceClassification, which writes no text, and a policy" in problems
+    assert f"reward.models=[scorer] reward.specs.scorer.path={tiny_reward_llama}" in problems
+
+
 @pytest.mark.parametrize(
     ("changes", "remedy", "words"),
     [

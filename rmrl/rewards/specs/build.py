@@ -211,7 +211,7 @@ def _check_model(section: Section, role: str, runner: Runner, path: str) -> None
     elif runner == "pooling":
         check_scalar_head(path)
     elif runner == "generate":
-        check_writes_text(path)
+        check_writes_text(path, section.where if role == "main" else "")
 
 
 def _engine(

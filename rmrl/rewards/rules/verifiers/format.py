@@ -1,6 +1,17 @@
-"""Contents of \\boxed{...} in a response; time is linear in the text."""
+"""What verifiers share: the text of a reference, and contents of \\boxed{...} in a response, found
+in time linear in the text."""
 
 from __future__ import annotations
+
+
+def reference_text(ground_truth: object) -> str:
+    """Return the reference as text. Raises ValueError where the row has none."""
+    if ground_truth is None:
+        raise ValueError(
+            "the row has no reference answer (ground_truth); give one, or name the column that"
+            " holds it, data.columns.reference=..."
+        )
+    return str(ground_truth)
 
 
 def last_boxed(response: str) -> str | None:

@@ -11,6 +11,8 @@ import re
 from decimal import Decimal
 from typing import Literal
 
+from rmrl.rewards.rules.verifiers.format import reference_text
+
 Method = Literal["strict", "flexible"]
 
 _NUMBER = re.compile(
@@ -27,10 +29,11 @@ def score(response: str, ground_truth: str, method: Method = "flexible") -> floa
     `ground_truth` is a number or a whole reference solution with its "####". ValueError when no
     number is in it.
     """
-    gold = number(extract_answer(str(ground_truth), "flexible"))
+    reference = reference_text(ground_truth)
+    gold = number(extract_answer(reference, "flexible"))
     if gold is None:
         raise ValueError(
-            f"the reference answer {str(ground_truth)[:80]!r} holds no number; GSM8K needs one such"
+            f"the reference answer {reference[:80]!r} holds no number; GSM8K needs one such"
             " as '18' or '#### 18'"
         )
     return float(number(extract_answer(response, method)) == gold)

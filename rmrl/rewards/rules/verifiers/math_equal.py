@@ -14,7 +14,7 @@ from typing import Any
 
 from math_verify import parse, verify
 
-from rmrl.rewards.rules.verifiers.format import last_boxed
+from rmrl.rewards.rules.verifiers.format import last_boxed, reference_text
 
 # math-verify warns, once per process, that its deadlines are off.
 logging.getLogger("math_verify").setLevel(logging.ERROR)
@@ -34,9 +34,9 @@ def score(
     """1.0 if the response's final answer equals the reference, else 0.0 (also when the response
     holds no answer).
 
-    `ground_truth`: an expression, with or without LaTeX delimiters. ValueError when it cannot be
-    parsed. strict=False compares variables by position and sets with tuples; `float_rounding` is in
-    decimals.
+    `ground_truth`: an expression, with or without LaTeX delimiters. ValueError when it is None or
+    cannot be parsed. strict=False compares variables by position and sets with tuples;
+    `float_rounding` is in decimals.
     """
     gold = parse_reference(ground_truth)
     options: dict[str, Any] = {
@@ -58,7 +58,7 @@ def score(
 def parse_reference(ground_truth: str) -> list[Any]:
     """Return the reference as math-verify's candidates (sympy objects and strings). Bare LaTeX such
     as \\frac12 is put in dollars."""
-    text = str(ground_truth)
+    text = reference_text(ground_truth)
     gold: list[Any] = []
     if not _DELIMITED.search(text):
         gold = parse(f"${text}$", parsing_timeout=0)

@@ -67,6 +67,8 @@ def test_strict_takes_nothing_but_the_marked_number():
 def test_a_reference_without_a_number_is_no_verdict():
     with pytest.raises(ValueError, match="'none' holds no number"):
         gsm8k.score("#### 18", "none")
+    with pytest.raises(ValueError, match="the row has no reference answer"):
+        gsm8k.score("#### 18", None)
     with pytest.raises(ValueError, match="use 'strict' or 'flexible'"):
         gsm8k.extract_answer("18", "loose")
 

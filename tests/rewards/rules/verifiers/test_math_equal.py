@@ -58,6 +58,12 @@ def test_a_reference_that_is_no_mathematics_is_no_verdict():
         math_equal.score("$3$", "")
 
 
+def test_a_missing_reference_is_no_verdict_and_no_product_of_letters():
+    # As text it would be the product N*o*n*e, to which 3 is not equal.
+    with pytest.raises(ValueError, match="the row has no reference answer"):
+        math_equal.score("$3$", None)
+
+
 def differing(rows: list[dict[str, Any]]) -> set[str]:
     """Ids of the rows in which math_equal does not say what the table expects."""
     wrong = set()
