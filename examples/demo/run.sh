@@ -23,6 +23,8 @@ done
     reward.max_missing=0.4 \
     reward.specs.answer_judge.path="$models/smollm2" \
     reward.specs.answer_judge.engine.dtype=float32 \
+    reward.specs.answer_judge.engine.kwargs.enable_prefix_caching=true \
+    reward.specs.answer_judge.engine.kwargs.block_size=32 \
     reward.specs.relevance.path="$models/ms-marco-minilm" \
     data.train_files="$data/train.parquet" \
     data.val_files="$data/test.parquet" \
