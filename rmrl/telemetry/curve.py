@@ -130,7 +130,8 @@ def _time_shares(series: Mapping[str, Series]) -> dict[str, Series]:
     steps, seconds = series[names.STEP_TIME]
     shares: dict[str, Series] = {}
     for key in series:
-        if not (key.startswith("time/") and key.endswith("_s")) or key == names.STEP_TIME:
+        is_stage = key.startswith("time/") and key.endswith("_s") and key.count("/") == 1
+        if not is_stage or key == names.STEP_TIME:
             continue
         timed = dict(zip(*series[key], strict=True))
         values = np.asarray([timed.get(step, 0.0) for step in steps]) / np.maximum(seconds, 1e-9)

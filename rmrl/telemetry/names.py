@@ -12,6 +12,8 @@
     score/<name>/{duplicates,cache_hits}           shares of its requests that were not sent, 0..1
     perf/streamed/<name>                           share of responses it had scored when the last
       one was finished, 0..1
+    time/score/<name>                              seconds of a step in which it was at work or
+      waited for its engine's turn; rewards work side by side, so the sum may exceed time/score_s
     monitor/hints                                  hints of the monitor that hold
     response/{length_mean,length_max,truncated}
     perf/{generate,update}/tokens_per_s_per_device, perf/update/mfu

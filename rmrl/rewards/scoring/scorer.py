@@ -138,7 +138,11 @@ class Scorer:
         streamed: Metrics = {}
         for c, scored in session.streamed.items():
             streamed[f"perf/streamed/{self.parts[c].name}"] = scored / count
-        return dataclasses.replace(batch, metrics=batch.metrics | streamed | self.take_metrics())
+        times: Metrics = {}
+        for c, busy in session.times.items():
+            times[f"time/score/{self.parts[c].name}"] = busy.seconds
+        metrics = batch.metrics | streamed | times | self.take_metrics()
+        return dataclasses.replace(batch, metrics=metrics)
 
     async def finish_beside(
         self, session: Session, *, state: Mapping[str, Any]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -43,6 +44,28 @@ class _Chunk:
     rows: Sequence[ResponseRow]
     positions: Sequence[int]
     done: dict[int, asyncio.Future[list[ScoreResult]]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class BusyTime:
+    """Seconds in which at least one call of a component was under way; overlapping ones count
+    once."""
+
+    seconds: float = 0.0
+    calls: int = 0
+    since: float = 0.0
+
+    def begin(self, now: float) -> None:
+        """A call begins."""
+        if not self.calls:
+            self.since = now
+        self.calls += 1
+
+    def end(self, now: float, *, earliest: float) -> None:
+        """A call ends; what lies before `earliest` does not count."""
+        self.calls -= 1
+        if not self.calls:
+            self.seconds += max(0.0, now - max(self.since, earliest))
 
 
 class Session:
@@ -81,6 +104,8 @@ class Session:
         self._pump: asyncio.Task[None] | None = None
         self.streamed: dict[int, int] = {}
         """Component -> number of rows it had scored when the last response arrived."""
+        self.times: dict[int, BusyTime] = defaultdict(BusyTime)
+        """Component -> when it was at work, waiting for its engine's turn included."""
 
     def add(self, position: int, row: ResponseRow) -> None:
         """Add one response; `position` is its place in the batch. Positions must end up as 0 .. B -
@@ -253,18 +278,24 @@ class Session:
         spec = self._specs[c]
         clock = asyncio.get_running_loop().time
         started = clock()
+        self.times[c].begin(started)
         try:
             results = await self._kind(c).score(items)
         except StallError as error:
             raise StallError(
                 f"reward '{spec.name}' took longer than its {spec.timeout_s:g} s: {error}"
             ) from error
+        finally:
+            # Requests that wait for the policy to finish cost no time of their own.
+            earliest = 0.0
+            if c in self._graph.ahead:
+                earliest = self._released_at
+            self.times[c].end(clock(), earliest=earliest)
         if len(results) != len(items):
             raise RewardFunctionError(
                 f"reward '{spec.name}' returned {len(results)} scores for {len(items)} responses"
             )
         if c in self._graph.ahead:
-            # Requests that wait for the policy to finish cost no time of their own.
             started = max(started, self._released_at)
         share = (clock() - started) / len(items)
         return [dataclasses.replace(r, latency_s=r.latency_s or share) for r in results]

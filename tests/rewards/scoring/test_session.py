@@ -17,7 +17,7 @@ from rmrl.errors import RewardFunctionError, StallError
 from rmrl.rewards.kinds.ensemble import Ensemble
 from rmrl.rewards.scoring.order import graph_of
 from rmrl.rewards.scoring.scorer import Scorer
-from rmrl.rewards.scoring.session import Session
+from rmrl.rewards.scoring.session import BusyTime, Session
 from rmrl.rewards.specs.spec import OnMissing, RewardSpec, SourceWeights
 from rmrl.types import ScoreItem, ScoreResult
 from tests.patience import PATIENCE_S
@@ -289,6 +289,35 @@ def session_of(kind: Any) -> Session:
 async def test_a_count_and_a_deadline_are_those_of_a_named_reward(kind: Any, sentence: str) -> None:
     with pytest.raises((RewardFunctionError, StallError), match=sentence):
         await session_of(kind).finish()
+
+
+def test_calls_side_by_side_count_once() -> None:
+    busy = BusyTime()
+    busy.begin(1.0)
+    busy.begin(2.0)
+    busy.end(4.0, earliest=0.0)
+    busy.end(6.0, earliest=0.0)
+    assert busy.seconds == 5.0
+    # Its requests were released at 11; a call that ended before that had none to wait for.
+    busy.begin(10.0)
+    busy.end(12.0, earliest=11.0)
+    busy.begin(12.0)
+    busy.end(13.0, earliest=14.0)
+    assert busy.seconds == 6.0
+
+
+async def test_each_reward_has_its_seconds(opened: Opened, tmp_path: Path) -> None:
+    quick = rule(tmp_path, "quick", "return 1")
+    slow = rule(tmp_path, "slow", "import time; time.sleep(0.2); return 1")
+    async with opened([quick, slow]) as scorer:
+        first = await scorer.score(rows("a", "b"))
+        # One after the other or side by side: no less than one call takes.
+        assert first.metrics["time/score/slow"] >= 0.2
+        assert first.metrics["time/score/quick"] > 0
+        async with scorer.streaming() as session:
+            session.add(0, rows("a")[0])
+            again = await scorer.finish(session)
+    assert again.metrics["time/score/quick"] > 0
 
 
 async def test_an_error_before_the_last_response_arrives_is_raised_at_the_end() -> None:
