@@ -23,7 +23,8 @@ def read_criteria(document: Any, *, where: str, form: str = "") -> tuple[Criteri
     """The criteria of a list, of an object around one, or of the JSON text of either. Entries of a
     list may be JSON texts of objects too.
 
-    `form`: an entry of FORMS; "": found by the fields of the first criterion. Raises CriteriaError,
+    `form`: an entry of FORMS; "": found by the fields of the first
+    criterion that is no plain text. Raises CriteriaError,
     whose sentence begins with `where` and names the entry; NoCriteriaError for an empty list or
     text.
     """
@@ -55,7 +56,8 @@ def read_criteria(document: Any, *, where: str, form: str = "") -> tuple[Criteri
     if not document:
         raise NoCriteriaError(f"{where} is an empty list: give at least one criterion")
     entries = _entries(document, where, key)
-    first = entries[0]
+    # Plain texts stand among rmrl's own entries too; the others tell the form.
+    first = min(entries, key=lambda entry: TEXT in entry.fields)
     matching = [form] if form else [name for name in FORMS if FORMS[name].matches(first)]
     if len(matching) != 1:
         fields = ", ".join(map(str, first.fields)) or "(none)"
@@ -63,7 +65,13 @@ def read_criteria(document: Any, *, where: str, form: str = "") -> tuple[Criteri
             f"{first.where} is of no known form (its fields: {fields}): give text, weight, ...; or"
             f" one of the forms {', '.join(FORMS)}"
         )
-    return tuple(map(FORMS[matching[0]].criterion, entries))
+    criteria: list[Criterion] = []
+    for entry in entries:
+        name = matching[0]
+        if name == "own" and TEXT in entry.fields:
+            name = "texts"
+        criteria.append(FORMS[name].criterion(entry))
+    return tuple(criteria)
 
 
 def configured_criteria(entry: Any, *, where: str, form: str = "") -> tuple[Criterion, ...]:

@@ -121,6 +121,21 @@ def test_answers_with_values_go_from_not_at_all_to_fully() -> None:
     assert answers({"Yes": 1, "No": 0}) == ["No", "Yes"]
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_plain_text_stands_among_objects_with_fields(turned: bool) -> None:
+    entries: list[Any] = ["It is right.", {"text": "It is rude.", "weight": -2}]
+    if turned:
+        entries.reverse()
+    criteria = sorted(read_criteria(entries, where="c"), key=lambda each: each.weight)
+    assert criteria == [
+        Criterion(text="It is rude.", weight=-2.0),
+        Criterion(text="It is right."),
+    ]
+    # Another form's entries all have its fields.
+    with pytest.raises(CriteriaError, match=r"c\[1\]"):
+        read_criteria([{"criterion": "It is right.", "points": 5, "tags": []}, "kind"], where="c")
+
+
 def test_a_list_of_json_texts_is_a_list_of_objects() -> None:
     objects = [
         {"criterion": "It {is} right.", "points": 2},
