@@ -13,6 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
+JSONL_SUFFIXES = (".jsonl", ".ndjson", ".json")
+CSV_SUFFIX = ".csv"
+DATA_SUFFIXES = (".parquet", *JSONL_SUFFIXES, CSV_SUFFIX)
+"""Ends of the names of the files of rows that are read."""
 _READ_BYTES = 2**20
 
 

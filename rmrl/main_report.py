@@ -4,7 +4,8 @@
     rmrl report scored.parquet --out scored.html
     rmrl report runs/demo/smollm2 runs/demo/other --out both.html
 
-With two runs or files the page shows them side by side.
+With two runs or files the page shows them side by side. Where a file does not say itself where
+prompt and response stand, data.columns={prompt: question, response: answer} does.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rmrl.config.command_line import names_columns
 from rmrl.exit import ends_with_its_reader, exit_code
 from rmrl.report import MOST_CHARACTERS, MOST_SAMPLES
 
@@ -25,10 +27,12 @@ def run(given: argparse.Namespace) -> None:
     """Write the page."""
     from rmrl.errors import DataError
     from rmrl.files import write_whole
+    from rmrl.offline.browse import names_of_words
     from rmrl.report.page import render
     from rmrl.report.sources import sources
 
-    chosen = sources(given.paths, config=given.config)
+    names = names_of_words(given.words, "report")
+    chosen = sources(given.paths, config=given.config, names=names)
     first = given.paths[0]
     if given.out:
         out = given.out
@@ -58,11 +62,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "paths",
-        type=Path,
+        "all_words",
         nargs="+",
         metavar="RUN_OR_FILE",
-        help="folder of a run, or a parquet, jsonl or csv file of rmrl score; two are compared",
+        help="folder of a run, or a parquet, jsonl or csv file of rmrl score; two are compared."
+        " data.columns={prompt: question} names columns, as for rmrl score",
     )
     parser.add_argument(
         "--out",
@@ -92,8 +96,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="N",
         help="of a text; longer ones lose their middle (default: %(default)s)",
     )
-    given = parser.parse_args(sys.argv[1:] if arguments is None else list(arguments))
-    if len(given.paths) > 2:
+    given = parser.parse_intermixed_args(sys.argv[1:] if arguments is None else list(arguments))
+    given.words = []
+    given.paths = []
+    for word in given.all_words:
+        if names_columns(word):
+            given.words.append(word)
+        else:
+            given.paths.append(Path(word))
+    if len(given.paths) not in (1, 2):
         parser.error("give one or two runs or files")
     if given.samples < 1 or given.characters < 2:
         parser.error("--samples and --characters: give positive numbers")

@@ -2,12 +2,13 @@
 
     rmrl show runs/demo/smollm2/samples.jsonl
     rmrl show scored.parquet --where 'judge != rule' --worst 5
+    rmrl show scored.csv 'data.columns={prompt: question, response: answer}'
     rmrl show presets
     rmrl show kinds
 
 The first displays the first responses, the second the five lowest rewards on which two components
-differ. The third lists the catalogue of presets with licences and papers, the fourth the kinds of
-rewards.
+differ. The third says where prompt and response stand, in a file that does not say it itself. The
+fourth lists the catalogue of presets with licences and papers, the fifth the kinds of rewards.
 Conditions name columns: reward, <component>, status_<component>, step, ... (see --columns).
 """
 
@@ -24,7 +25,7 @@ from rmrl.exit import ends_with_its_reader, exit_code
 
 def run(options: argparse.Namespace) -> None:
     """Print the selected responses, or a list, through a pager on a terminal."""
-    from rmrl.offline.browse import page, responses, select
+    from rmrl.offline.browse import names_of_words, page, responses, select
     from rmrl.offline.where import condition
 
     if str(options.file) in ("presets", "kinds") and not options.file.exists():
@@ -33,7 +34,8 @@ def run(options: argparse.Namespace) -> None:
 
         _page(catalogue_text() if str(options.file) == "presets" else kinds_text())
         return
-    items = responses(options.file)
+    names = names_of_words(options.words, "show")
+    items = responses(options.file, names)
     if options.columns:
         print("\n".join(next(items).columns))
         return
@@ -46,6 +48,9 @@ def run(options: argparse.Namespace) -> None:
         best=options.best,
         count=options.rows,
     )
+    for _ in items:  # a misspelt column shows at the end of the file
+        if not names.some_unseen:
+            break
     text = "\n\n".join(page(item, full=options.full) for item in chosen) or "no response matches"
     _page(text)
 
@@ -73,6 +78,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ),
     )
     parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="data.columns={prompt: question}",
+        help="names of the columns, as for rmrl score",
+    )
+    parser.add_argument(
         "--where",
         metavar="CONDITION",
         help="only responses for which it holds, e.g. 'judge != rule and reward < 0.5'",
@@ -96,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--columns", action="store_true", help="list the columns that conditions may name"
     )
-    options = parser.parse_args(sys.argv[1:] if arguments is None else list(arguments))
+    options = parser.parse_intermixed_args(sys.argv[1:] if arguments is None else list(arguments))
     if options.worst is not None and options.best is not None:
         parser.error("--worst and --best: give one of them")
     with exit_code() as code:

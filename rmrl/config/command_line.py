@@ -7,10 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rmrl.files import DATA_SUFFIXES
+
 FOLDER = ("--config-dir", "-cd")
 PATH = ("--config-path", "-cp")
 NAME = ("--config-name", "-cn")
-_DATA_SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv")
+_COLUMN_KEYS = (
+    "data.columns=",
+    "data.columns.",
+    "data.prompt_key=",
+    "data.response_key=",
+    "data.reward_fn_key=",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +92,13 @@ def malformed(word: str, reason: str) -> str:
 
 def names_data(value: str) -> bool:
     """Return whether a value is the name of a data file."""
-    return value.endswith(_DATA_SUFFIXES)
+    return value.endswith(DATA_SUFFIXES)
+
+
+def names_columns(word: str) -> bool:
+    """Return whether a word says where the values of a row stand: data.columns={prompt: question},
+    data.columns.prompt=question, or an older key."""
+    return word.startswith(_COLUMN_KEYS)
 
 
 def is_flag(word: str, before: str) -> bool:

@@ -5,15 +5,19 @@
 A value stands in a column, or below one: `meta.gold`, `choices.0.text`. Names may hold dots
 themselves, as in `scores.Llama-3.1-8B`: the longest name that is there counts. A text on the way is
 read as JSON.
+
+The names travel with a scored file: a column `rmrl_columns` has them as JSON in each row.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from rmrl.config.schema import DataConfig, ScoreDataConfig
+from rmrl.data.problems import FieldError, shown
 from rmrl.errors import ConfigError, DataError
 from rmrl.registry import did_you_mean
 
@@ -22,8 +26,12 @@ ABSENT = object()
 PROMPT_NAMES = ("prompt", "reference", "id", "data_source", "ability", "extra_info", "rm_prompt")
 """Names of what a prompt is made of."""
 RESPONSE_NAMES = ("response", "response_tokens", "finish_reason", "opens_thinking")
+NAMES_COLUMN = "rmrl_columns"
+"""Column of a scored file with the names of its columns, where they are not the usual ones."""
 _MOST_COLUMNS = 1000
 _OF_ONE_REWARD = "rm_prompt_"
+_CHANGES_MEANING = ("reference", "id")
+"""Names that have an effect even where they name the column of the same name."""
 _OLDER_KEYS = {"prompt_key": "prompt", "response_key": "response", "reward_fn_key": "data_source"}
 
 
@@ -49,6 +57,23 @@ class ColumnNames:
         """Return a value of a row; ABSENT without its column."""
         return at_path(fields, self.at(name))
 
+    def with_others(self, names: ColumnNames) -> ColumnNames:
+        """Return these names, with those of `names` in their place."""
+        return ColumnNames({**self.paths, **names.paths})
+
+    def as_text(self) -> str:
+        """Return the names that are not the usual ones as JSON, for `names_in`."""
+        unusual: dict[str, str] = {}
+        for name, path in self.paths.items():
+            if path != name or name in _CHANGES_MEANING:
+                unusual[name] = path
+        return json.dumps(unusual, ensure_ascii=False)
+
+    @property
+    def some_unseen(self) -> bool:
+        """Whether the column of some name was in no row yet."""
+        return bool(self._unseen)
+
     def in_conversation(self) -> bool:
         """Return whether prompt and response are in one column: a conversation, whose last turn is
         the response."""
@@ -63,13 +88,21 @@ class ColumnNames:
                 if at_path(fields, path) is not ABSENT:
                     del self._unseen[name]
 
-    def refuse_unseen(self, names: Collection[str], key: str = "data.columns") -> None:
-        """Raise DataError where the columns of some of `names` were in no row that was read."""
+    def refuse_unseen(
+        self,
+        names: Collection[str],
+        key: str = "data.columns",
+        *,
+        typed: Mapping[str, str] | None = None,
+    ) -> None:
+        """Raise DataError where the columns of some of `names` were in no row that was read.
+        `typed`: name -> key that was typed, where it is not `key` with the name."""
         problems: list[str] = []
         for name, path in self._unseen.items():
             if self._columns and (name in names or name.startswith(_OF_ONE_REWARD)):
                 hint = did_you_mean(path, list(self._columns))
-                problems.append(f"{key}.{name}={path}: no row has such a column{hint}")
+                typed_key = (typed or {}).get(name, f"{key}.{name}")
+                problems.append(f"{typed_key}={path}: no row has such a column{hint}")
         if problems:
             raise DataError("\n".join(problems))
 
@@ -100,6 +133,32 @@ def column_names(settings: DataConfig | ScoreDataConfig) -> ColumnNames:
             )
     if problems:
         raise ConfigError(problems)
+    return ColumnNames(paths)
+
+
+def names_in(fields: Mapping[str, Any]) -> ColumnNames:
+    """Return the names that a scored row has in `rmrl_columns`; the usual ones without it. Raises
+    FieldError for other contents of that column."""
+    text = fields.get(NAMES_COLUMN)
+    if text is None or text == "":
+        return DEFAULT_NAMES
+    names = _names_of(str(text))
+    if names is None:
+        raise FieldError(
+            NAMES_COLUMN,
+            saw=shown(text),
+            need='the names that rmrl score writes, such as {"prompt": "question"}',
+            todo="drop the column, and name the columns with data.columns={prompt: question}",
+        )
+    return names
+
+
+@lru_cache(maxsize=16)
+def _names_of(text: str) -> ColumnNames | None:
+    """Return the names of `ColumnNames.as_text`; None for any other text."""
+    paths: Any = _parsed(text)
+    if not isinstance(paths, Mapping) or not all(isinstance(path, str) for path in paths.values()):
+        return None
     return ColumnNames(paths)
 
 

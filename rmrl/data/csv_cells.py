@@ -21,12 +21,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from rmrl.data.column_names import DEFAULT_NAMES, ColumnNames
+from rmrl.data.column_names import DEFAULT_NAMES, NAMES_COLUMN, ColumnNames
 from rmrl.data.json_text import json_text
 from rmrl.data.problems import shown
 from rmrl.errors import DataError
 
-SUFFIX = ".csv"
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")
 """Beginnings of cells that spreadsheets run."""
 
@@ -35,6 +34,7 @@ _LONGEST_CELL = 2**31 - 1
 _OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs"}
 _TEXTS = ("prompt", "response", "ground_truth", "detail_", "raw_", "rendered_", "status_", "steps_")
 """Prefixes of the columns of a scored file that stay texts."""
+_NAMED_TEXTS = ("prompt", "response", "reference")
 
 
 def read_records(path: Path) -> Iterator[tuple[int, dict[str, str] | DataError]]:
@@ -82,14 +82,17 @@ def values_of(cells: Mapping[str, str], names: ColumnNames = DEFAULT_NAMES) -> d
     return values
 
 
-def scored_values_of(cells: Mapping[str, str]) -> dict[str, Any]:
+def scored_values_of(
+    cells: Mapping[str, str], names: ColumnNames = DEFAULT_NAMES
+) -> dict[str, Any]:
     """Convert the cells of a record with scores: like `values_of`, but numbers are parsed, and in a
     row of several `responses` each column of texts is a list."""
-    values = values_of(cells)
+    values = values_of(cells, names)
     texts = () if isinstance(values.get("responses"), list) else _TEXTS
-    for name, value in values.items():
-        if isinstance(value, str) and not name.startswith(texts):
-            values[name] = _parsed(value)
+    for column, value in values.items():
+        is_text = column.startswith(texts) or names.name_of(column) in _NAMED_TEXTS
+        if isinstance(value, str) and not is_text and column != NAMES_COLUMN:
+            values[column] = _parsed(value)
     return values
 
 

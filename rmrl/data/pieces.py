@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from rmrl.data import csv_cells
 from rmrl.data.rows import Row
+from rmrl.files import CSV_SUFFIX
 
 _TEXT = "text"
 
@@ -48,7 +49,7 @@ def pieces(
     if path.suffix == ".parquet":
         yield from _of_parquet(path, file=file, first=first, wanted_N=wanted_N, rows=rows)
         return
-    read = _csv_texts if path.suffix == csv_cells.SUFFIX else _json_texts
+    read = _csv_texts if path.suffix == CSV_SUFFIX else _json_texts
     texts = (entry for entry in read(path, len(wanted_N)) if wanted_N[entry[0]])
     while entries := list(islice(texts, rows)):
         places, lines, contents = zip(*entries, strict=True)
@@ -70,7 +71,7 @@ def rows_of(piece: Piece, path: Path, label: str) -> Iterator[Row]:
             fields=json.loads(fields[_TEXT]) if texts else fields,
             line=line or None,
             is_plain=True,
-            text_cells=path.suffix == csv_cells.SUFFIX,
+            text_cells=path.suffix == CSV_SUFFIX,
         )
 
 

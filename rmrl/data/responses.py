@@ -3,9 +3,10 @@ in batches.
 
     column                 type                              absent or null means
     response, responses    string, list of strings, or list  the last assistant turn of `messages`;
-                           of messages (the last assistant   else an error
-                           turn counts, those before it
-                           belong to the prompt)
+                           of messages, or list of such      else an error
+                           lists (the last assistant turn
+                           counts, those before it belong
+                           to the prompt)
     response_tokens        number, or one per response       counted with the policy's tokenizer if
                                                              one is set; else 0, or an error where a
                                                              reward depends on it
@@ -32,7 +33,14 @@ from typing import Any
 import numpy as np
 
 from rmrl.config.schema import ScoreDataConfig
-from rmrl.data.column_names import ABSENT, PROMPT_NAMES, RESPONSE_NAMES, ColumnNames, column_names
+from rmrl.data.column_names import (
+    ABSENT,
+    PROMPT_NAMES,
+    RESPONSE_NAMES,
+    ColumnNames,
+    column_names,
+    value_at,
+)
 from rmrl.data.csv_cells import is_message_list, values_of
 from rmrl.data.groups import group_columns, group_of
 from rmrl.data.problems import BadRow, FieldError, file_error, shown
@@ -45,11 +53,12 @@ from rmrl.data.schema import (
     ground_truth,
     is_null,
     plain,
+    prompt_messages,
 )
-from rmrl.types import Messages, Prompt
+from rmrl.types import Message, Messages, Prompt
 
 _SEVERAL = "responses"
-_NAMES = (*PROMPT_NAMES, *RESPONSE_NAMES)
+NAMES = (*PROMPT_NAMES, *RESPONSE_NAMES)
 _MOST_TOKENS = 2**31 - 1
 
 CountTokens = Callable[[str], int]
@@ -60,6 +69,9 @@ class AnsweredRow:
     """One row of a file: its prompt, its responses and all its fields."""
 
     prompt: Prompt
+    prompts: tuple[Prompt, ...]
+    """Prompt of each response: `prompt`, or with the turns before the response, where the responses
+    are lists of messages that begin differently."""
     texts: tuple[str, ...]
     finish_reasons: tuple[str, ...]
     tokens: tuple[int, ...]
@@ -125,7 +137,7 @@ def numbered_rows(
     # What is behind the last row is not even opened: it may be malformed.
     most = settings.max_rows if settings.max_rows >= 0 else None
     yield from itertools.islice(every_row(), most)
-    reader.names.refuse_unseen(_NAMES)
+    reader.names.refuse_unseen(NAMES)
 
 
 def answered(
@@ -134,7 +146,7 @@ def answered(
     """Rows that are in memory, checked as those of a file. Errors as in `answered_rows`."""
     reader = ResponseReader(settings, count_tokens)
     yield from reader.answered(rows, numbers=itertools.count())
-    reader.names.refuse_unseen(_NAMES)
+    reader.names.refuse_unseen(NAMES)
 
 
 def groups_together(rows: Sequence[AnsweredRow]) -> list[AnsweredRow]:
@@ -256,17 +268,27 @@ class ResponseReader:
             fields = plain(fields)
         values: dict[str, Any] = {}
         for name in RESPONSE_NAMES:
-            value = self.names.value(fields, name)
-            values[name] = None if value is ABSENT else value
-        texts, several, before = _texts(fields, self.names)
+            values[name] = value_at(fields, self.names.at(name))
+        texts, several, before = answers_in(fields, self.names)
         truth = checked.ground_truth
         if truth is None and "reference" not in self.names.paths:
             truth = ground_truth(fields.get("ground_truth"), "ground_truth")
         group = b""
         if self._with_groups:
             group = group_of(row.fields, checked.messages, self._group_columns)
+        opened = values["opens_thinking"]
+        prompts: list[Prompt] = []
+        for turns in before:
+            if prompts and turns == before[0]:
+                prompts.append(prompts[0])
+            else:
+                prompts.append(_prompt(checked, turns, truth=truth, opened=opened))
+        prompt = prompts[0]
+        if any(turns != before[0] for turns in before):
+            prompt = _prompt(checked, (), truth=truth, opened=opened)
         return AnsweredRow(
-            prompt=_prompt(checked, before, truth=truth, opened=values["opens_thinking"]),
+            prompt=prompt,
+            prompts=tuple(prompts),
             texts=texts,
             finish_reasons=_finish_reasons(values["finish_reason"], texts),
             tokens=_token_counts(values["response_tokens"], texts, self._count_tokens),
@@ -297,11 +319,7 @@ def _bad(row: Row, reason: str) -> BadRow:
 
 def _prompt(checked: PromptRow, before: Messages, *, truth: str | None, opened: Any) -> Prompt:
     """`before`: turns before the response, which may begin with those of the prompt."""
-    messages = checked.messages
-    if tuple(before[: len(messages)]) == messages:
-        messages = tuple(before)
-    else:
-        messages = (*messages, *before)
+    messages = conversation(checked.messages, before)
     if not (is_null(opened) or isinstance(opened, bool)):
         raise FieldError(
             "opens_thinking",
@@ -323,9 +341,34 @@ def _prompt(checked: PromptRow, before: Messages, *, truth: str | None, opened: 
     )
 
 
-def _texts(fields: Mapping[str, Any], names: ColumnNames) -> tuple[tuple[str, ...], bool, Messages]:
-    """Return the responses, whether they are a list, and the turns before the last assistant turn
-    of a response that is a list of messages."""
+def conversation(messages: Messages, before: Messages) -> tuple[Message, ...]:
+    """Return the prompt with the turns `before` the response, which may begin with the prompt."""
+    if tuple(before[: len(messages)]) == tuple(messages):
+        return tuple(before)
+    return (*messages, *before)
+
+
+def prompt_text(fields: Mapping[str, Any], names: ColumnNames, before: Messages) -> str:
+    """Return the prompt of a row as a text to look at: messages with their roles, and those
+    `before` the response; the value as it stands where it is no prompt that could be scored."""
+    try:
+        messages, plain_text = prompt_messages(fields, names, empty_ok=True)
+    except FieldError:
+        value = value_at(fields, names.at("prompt"))
+        return "" if value is None else str(value)
+    if plain_text and not before:
+        return str(messages[0]["content"])
+    turns: list[str] = []
+    for turn in conversation(messages, before):
+        turns.append(f"[{turn['role']}] {turn['content']}")
+    return "\n".join(turns)
+
+
+def answers_in(
+    fields: Mapping[str, Any], names: ColumnNames
+) -> tuple[tuple[str, ...], bool, tuple[Messages, ...]]:
+    """Return the responses of a row, whether they are a list, and for each the turns before it,
+    where it is the last assistant turn of a list of messages. Raises FieldError."""
     column = names.at("response")
     value = names.value(fields, "response")
     if (value is ABSENT or is_null(value)) and _SEVERAL in fields:
@@ -338,11 +381,6 @@ def _texts(fields: Mapping[str, Any], names: ColumnNames) -> tuple[tuple[str, ..
         if ends_in == "assistant":
             column = "messages"
             value = talk
-    if is_message_list(value):
-        turns = as_messages(value, column)
-        for place in range(len(turns) - 1, -1, -1):
-            if turns[place]["role"] == "assistant":
-                return (str(turns[place]["content"]),), False, turns[:place]
     if value is ABSENT:
         raise FieldError(
             column,
@@ -350,15 +388,33 @@ def _texts(fields: Mapping[str, Any], names: ColumnNames) -> tuple[tuple[str, ..
             need=f"a column '{column}' (or '{_SEVERAL}')",
             todo="name the column that holds it: data.columns.response=...",
         )
-    texts = value if isinstance(value, list) else [value]
-    if not texts or not all(isinstance(text, str) for text in texts):
+    several = isinstance(value, list) and not is_message_list(value)
+    answers: list[tuple[str, Messages] | None] = []
+    for answer in value if several else [value]:
+        answers.append(_answer(answer, column))
+    whole = [answer for answer in answers if answer is not None]
+    if not answers or len(whole) < len(answers):
         raise FieldError(
             column,
             saw=shown(value),
-            need="a string, a list of strings, or messages with an assistant turn",
+            need="a string, messages with an assistant turn, or a list of either",
             todo="fill the response or drop the row",
         )
-    return tuple(texts), isinstance(value, list), ()
+    texts, before = zip(*whole, strict=True)
+    return texts, several, before
+
+
+def _answer(value: Any, column: str) -> tuple[str, Messages] | None:
+    """Return a text without turns before it, or the last assistant turn of a list of messages with
+    those before it; None for anything else. Raises FieldError for malformed messages."""
+    if isinstance(value, str):
+        return value, ()
+    if is_message_list(value):
+        turns = as_messages(value, column)
+        for place in range(len(turns) - 1, -1, -1):
+            if turns[place]["role"] == "assistant":
+                return str(turns[place]["content"]), turns[:place]
+    return None
 
 
 def _token_counts(

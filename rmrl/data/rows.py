@@ -21,9 +21,8 @@ import pyarrow.parquet as pq
 from rmrl.data import csv_cells
 from rmrl.data.problems import shown
 from rmrl.errors import ConfigError, DataError, first_line
+from rmrl.files import CSV_SUFFIX, DATA_SUFFIXES
 
-JSONL_SUFFIXES = (".jsonl", ".ndjson", ".json")
-READ_SUFFIXES = (".parquet", *JSONL_SUFFIXES, csv_cells.SUFFIX)
 EXAMPLE_SCRIPTS = {
     "arithmetic": "examples/arithmetic/make_data.py",
     "demo": "data_preprocess/arithmetic.py",
@@ -132,7 +131,7 @@ def read_rows(
     """
     path = Path(path)
     _require_file(path, "the data set")
-    read = {".parquet": _read_parquet, csv_cells.SUFFIX: _read_csv}.get(path.suffix, _read_jsonl)
+    read = {".parquet": _read_parquet, CSV_SUFFIX: _read_csv}.get(path.suffix, _read_jsonl)
     count = 0
     for raw in read(path, wanted_N):
         count += 1
@@ -145,7 +144,7 @@ def read_rows(
             fields=raw.fields,
             line=raw.line,
             size=raw.size,
-            text_cells=path.suffix == csv_cells.SUFFIX,
+            text_cells=path.suffix == CSV_SUFFIX,
             is_plain=True,
             problem=str(raw.problem or ""),
             text=raw.text,
@@ -169,7 +168,7 @@ class _Raw:
 
 def _require_file(path: Path, key: str) -> None:
     if path.is_dir():
-        names = sorted(p.name for p in path.iterdir() if p.suffix in READ_SUFFIXES)
+        names = sorted(p.name for p in path.iterdir() if p.suffix in DATA_SUFFIXES)
         raise DataError(
             f"{key}: {path} is a folder; need a file; name the files in it, here:"
             f" {', '.join(names[:8]) or 'no data file at all'}"
@@ -183,9 +182,9 @@ def _require_file(path: Path, key: str) -> None:
             f"{key}: {path} does not exist (looked in {path.absolute().parent}); need a parquet,"
             f" jsonl or csv file; {advice}"
         )
-    if path.suffix not in READ_SUFFIXES:
+    if path.suffix not in DATA_SUFFIXES:
         raise DataError(
-            f"{key}: {path} ends in '{path.suffix}'; need one of {', '.join(READ_SUFFIXES)};"
+            f"{key}: {path} ends in '{path.suffix}'; need one of {', '.join(DATA_SUFFIXES)};"
             " convert or rename the file"
         )
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmrl.data.rows import JSONL_SUFFIXES, read_rows
+from rmrl.data.rows import read_rows
 from rmrl.errors import DataError, first_line
+from rmrl.files import JSONL_SUFFIXES
 
 SPLITS = ("train", "test")
 Record = tuple[str, Mapping[str, Any]]

@@ -15,16 +15,15 @@ from typing import Any, TextIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rmrl.data import csv_cells
 from rmrl.data.csv_cells import CsvWriter
 from rmrl.data.json_text import json_text
 from rmrl.data.source_table import SourceTables
 from rmrl.errors import DataError
-from rmrl.files import put_in_place
+from rmrl.files import CSV_SUFFIX, put_in_place
 
 _log = logging.getLogger(__name__)
 
-SUFFIXES = (".parquet", ".jsonl", csv_cells.SUFFIX)
+SUFFIXES = (".parquet", ".jsonl", CSV_SUFFIX)
 _ROW_GROUP_BYTES = 64 * 2**20
 """Rows are collected up to this size: many small row groups make a parquet file large and slow to
 read."""
@@ -125,7 +124,7 @@ class TableWriter:
             path.parent.mkdir(parents=True, exist_ok=True)
             if sources is not None:
                 self._file = ParquetWriter(partial, sources=sources, types=types)
-            elif path.suffix == csv_cells.SUFFIX:
+            elif path.suffix == CSV_SUFFIX:
                 row_columns = [name for name in columns if name not in types]
                 self._file = CsvWriter(
                     partial, columns=[*row_columns, *types], escape_formulas=escape_formulas

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmrl.data.column_names import DEFAULT_NAMES
-from rmrl.data.rows import JSONL_SUFFIXES, Row
+from rmrl.data.rows import Row
 from rmrl.data.schema import check_rows, plain
 from rmrl.data.surrogates import escaped, without_surrogates
 from rmrl.errors import DataError, first_line
+from rmrl.files import JSONL_SUFFIXES
 
 
 def write_rows(path: str | Path, rows: Iterable[Mapping[str, Any]], *, overwrite: bool) -> int:

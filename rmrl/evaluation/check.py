@@ -62,10 +62,12 @@ def check_eval(config: EvalConfig, *, shipped_functions: Path) -> CheckedEval:
     files = config.data.files
     if files is None:
         files = settings.recorded
+    columns, typed = _columns(config)
     items = read_items(
         files,
         form,
-        _columns(config),
+        columns,
+        typed=typed,
         max_rows=config.data.max_rows,
         needs_texts=not is_recorded,
     )
@@ -92,12 +94,20 @@ def check_eval(config: EvalConfig, *, shipped_functions: Path) -> CheckedEval:
     )
 
 
-def _columns(config: EvalConfig) -> dict[str, Any]:
-    """Return a format's names -> columns, as the configuration gives them."""
-    columns = {**config.eval.columns, **config.data.columns}
-    if "reference" in columns:
-        columns[_REFERENCE] = columns.pop("reference")
-    return columns
+def _columns(config: EvalConfig) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return a format's names -> columns, as the configuration gives them, and these names -> keys
+    that were typed."""
+    columns: dict[str, Any] = {}
+    typed: dict[str, str] = {}
+    for key, names in (
+        ("eval.columns", config.eval.columns),
+        ("data.columns", config.data.columns),
+    ):
+        for name, column in names.items():
+            own_name = _REFERENCE if name == "reference" else name
+            columns[own_name] = column
+            typed[own_name] = f"{key}.{name}"
+    return columns, typed
 
 
 def eval_problems(config: EvalConfig) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +47,12 @@ def read_items(
     form: Format,
     columns: Mapping[str, Any],
     *,
+    typed: Mapping[str, str] | None = None,
     max_rows: int = -1,
     needs_texts: bool = True,
 ) -> list[Item]:
-    """Return all items, at most `max_rows` (-1: all).
+    """Return all items, at most `max_rows` (-1: all). `typed`: name in `columns` -> key under which
+    it was typed, where that is not data.columns.<name>.
 
     Without `needs_texts` rows of one id are one item, as in files with a row per judge; else a
     repeated id is numbered. Raises DataError naming file, row and column, also where two rows of
@@ -91,15 +93,24 @@ def read_items(
         raise DataError(
             f"data.max_rows={max_rows} leaves no row to evaluate; give 1 or more, or -1 for all"
         )
+    _refuse_unused(columns, used, typed or {})
+    names.refuse_unseen(columns, typed=typed)
+    return list(items.values())
+
+
+def _refuse_unused(
+    columns: Collection[str], used: Collection[str], typed: Mapping[str, str]
+) -> None:
+    """Raise ConfigError for names in `columns` that the format has not looked up."""
     problems: list[str] = []
     for name in columns:
         if name not in used:
-            suggestion = did_you_mean(name, list(used))
-            problems.append(f"data.columns.{name}: the format looks up no '{name}'{suggestion}")
+            key = typed.get(name, f"data.columns.{name}")
+            typed_name = key.rpartition(".")[2]
+            suggestion = did_you_mean(typed_name, list(used))
+            problems.append(f"{key}: the format looks up no '{typed_name}'{suggestion}")
     if problems:
         raise ConfigError(problems)
-    names.refuse_unseen(columns)
-    return list(items.values())
 
 
 def _label(item: Item) -> tuple[Any, ...]:

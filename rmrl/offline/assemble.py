@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, repeat
 from typing import Any
 
+import pyarrow as pa
+
+from rmrl.data.column_names import NAMES_COLUMN, column_names
 from rmrl.data.rows import read_rows
 from rmrl.data.source_table import SourceTables
 from rmrl.data.table_writer import TableWriter, score_types
@@ -25,6 +28,8 @@ def assemble(job: Job) -> None:
         sources = SourceTables(job.checked.files, job.survey.schema, masks=job.survey.masks)
     names = [spec.name for spec in job.checked.specs if not spec.part_of]
     types = score_types(names, several=job.survey.several, further=job.checked.config.columns)
+    names_column = names_of_columns(job)
+    types |= dict.fromkeys(names_column, pa.string())
     writer = TableWriter(
         job.out,
         partial=job.partial(),
@@ -37,13 +42,26 @@ def assemble(job: Job) -> None:
         rows = _source_rows(job)
         for added in added_columns(job):
             count = len(added["reward"])
-            writer.write(list(islice(rows, count)), added)
+            further = dict(added)
+            for name, text in names_column.items():
+                further[name] = [text] * count
+            writer.write(list(islice(rows, count)), further)
         writer.close()
         job.about_to_place()
         writer.finish()
     except BaseException:
         writer.abandon()
         raise
+
+
+def names_of_columns(job: Job) -> dict[str, str]:
+    """Return {column: names} for the output, from which `rmrl show` and `rmrl report` learn where
+    prompt and response stand; {} where they have their usual names."""
+    text = column_names(job.checked.config.data).as_text()
+    # Those of the input count for this job no longer.
+    if text == "{}" and NAMES_COLUMN not in job.survey.columns:
+        return {}
+    return {NAMES_COLUMN: text}
 
 
 def _source_rows(job: Job) -> Iterator[Mapping[str, Any]]:

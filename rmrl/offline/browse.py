@@ -3,6 +3,9 @@
 Columns of a response, for conditions and for sorting: `reward`, `<component>` (its score),
 `status_<component>`, and every plain value of its row (`step`, `prompt_id`, `response_tokens`,
 ...). A row with a list of responses counts as several responses.
+
+Prompt, response and reference are read under the names that a scored file has in `rmrl_columns`, or
+under those of data.columns.
 """
 
 from __future__ import annotations
@@ -16,12 +19,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rmrl.data.csv_cells import scored_values_of
+from rmrl.config.command_line import names_columns
+from rmrl.config.schema import ScoreConfig
+from rmrl.data.column_names import (
+    DEFAULT_NAMES,
+    NAMES_COLUMN,
+    ColumnNames,
+    column_names,
+    names_in,
+    value_at,
+)
+from rmrl.data.csv_cells import is_message_list, scored_values_of
+from rmrl.data.problems import FieldError
+from rmrl.data.responses import NAMES, answers_in, prompt_text
 from rmrl.data.rows import read_rows
 from rmrl.data.schema import plain
 from rmrl.errors import ConfigError, DataError
 from rmrl.offline.where import Condition
 from rmrl.registry import did_you_mean
+from rmrl.types import Messages
 
 _PARTS = ("score", "status", "detail", "raw", "rendered", "read", "extra")
 _SEPARATORS = ("_", "/")
@@ -45,24 +61,57 @@ class Scored:
     """Component -> weight of its score in this row, where the file has it."""
 
 
-def responses(path: Path) -> Iterator[Scored]:
-    """Yield every response of a file, in order. Raises DataError where the file cannot be read or
-    holds no scores."""
+def names_of_words(words: Sequence[str], command: str) -> ColumnNames:
+    """Return the names of columns that stand on a command line. Raises ConfigError for other
+    words."""
+    if not words:
+        return DEFAULT_NAMES
+    others = [word for word in words if not names_columns(word)]
+    if others:
+        raise ConfigError(
+            f"{' '.join(others)}: rmrl {command} takes no such word; name the columns of a file"
+            " with data.columns={prompt: question, response: answer}, and see rmrl"
+            f" {command} --help for the rest"
+        )
+    from rmrl.config.load import compose_config  # Hydra, which most files do not need
+
+    return column_names(compose_config(words, ScoreConfig).data)
+
+
+def responses(path: Path, names: ColumnNames = DEFAULT_NAMES) -> Iterator[Scored]:
+    """Yield every response of a file, in order. `names`: of columns, before those that the file has
+    itself.
+
+    Raises DataError where the file cannot be read, holds no scores, or has none of a column in
+    `names`.
+    """
     for row in read_rows(path):
-        fields = plain(scored_values_of(row.fields) if row.text_cells else row.fields)
-        for single in _singles(fields):
+        try:
+            names_here = names_in(row.fields)
+        except FieldError as error:
+            raise DataError(f"{path} {row.where}, {error}") from error
+        if names.paths:
+            names_here = names_here.with_others(names)
+        fields = row.fields
+        if row.text_cells:
+            fields = scored_values_of(fields, names_here)
+        fields = plain(fields)
+        names.see(fields)
+        for single, text, before in _singles(fields, names_here):
             if isinstance(single.get("scores"), Mapping):
-                names = list(single["scores"])
+                components = list(single["scores"])
             else:
                 matches = map(_STATUS_COLUMN.fullmatch, single)
-                names = [match[1] for match in matches if match is not None]
-            if not names and "reward" not in single:
+                components = [match[1] for match in matches if match is not None]
+            if not components and "reward" not in single:
                 raise DataError(
                     f"{path} {row.where}: saw only the columns {', '.join(fields)}; need `reward`"
                     " and score_<name> columns, as rmrl score writes them, or a run's"
                     " samples.jsonl"
                 )
-            yield _scored(f"{row.label} {row.where}", single, names)
+            where = f"{row.label} {row.where}"
+            yield _scored(where, single, names_here, components, response=text, before=before)
+    names.refuse_unseen(NAMES)
 
 
 def select(
@@ -123,49 +172,65 @@ def page(item: Scored, *, full: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _singles(fields: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Split a row of several responses into one row each; lists as long as `responses` are split
-    too."""
-    texts = fields.get("responses")
-    if not isinstance(texts, list):
-        yield fields
+def _singles(
+    fields: Mapping[str, Any], names: ColumnNames
+) -> Iterator[tuple[Mapping[str, Any], str, Messages]]:
+    """Yield (row, response, turns before it) for each response of a row; lists as long as that of
+    the responses are split too."""
+    try:
+        texts, several, before = answers_in(fields, names)
+    except FieldError:
+        value = value_at(fields, names.at("response"))
+        yield fields, "" if value is None else str(value), ()
+        return
+    if not several:
+        yield fields, texts[0], before[0]
         return
     for i, text in enumerate(texts):
         single = dict(fields)
         for name, value in fields.items():
-            if isinstance(value, list) and len(value) == len(texts):
+            if isinstance(value, list) and len(value) == len(texts) and not is_message_list(value):
                 single[name] = value[i]
-        yield {**single, "response": text}
+        yield single, text, before[i]
 
 
-def _scored(where: str, fields: Mapping[str, Any], names: Sequence[str]) -> Scored:
+def _scored(
+    where: str,
+    fields: Mapping[str, Any],
+    names: ColumnNames,
+    components: Sequence[str],
+    *,
+    response: str,
+    before: Messages,
+) -> Scored:
+    values: dict[str, Any] = {**fields, "response": response}
+    for name in names.paths:
+        if name != "response":
+            values[name] = value_at(fields, names.at(name))
     columns: dict[str, Any] = {}
-    for name, value in fields.items():
-        if value is None or isinstance(value, str | int | float | bool):
+    for name, value in values.items():
+        is_plain = value is None or isinstance(value, str | int | float | bool)
+        if is_plain and name != NAMES_COLUMN:
             columns[name] = value
+    truth = values.get("reward_model")
+    if "reference" in names.paths:
+        truth = values["reference"]
+    if isinstance(truth, Mapping):
+        truth = truth.get("ground_truth")
+    elif "reference" not in names.paths:
+        truth = fields.get("ground_truth", truth)
     verdicts: dict[str, Mapping[str, Any]] = {}
-    for name in names:
+    for name in components:
         verdicts[name] = _verdict(fields, name)
         columns[name] = verdicts[name].get("score")
         columns[f"status_{name}"] = verdicts[name].get("status")
-    truth = fields.get("reward_model")
-    if isinstance(truth, Mapping):
-        truth = truth.get("ground_truth")
-    else:
-        truth = fields.get("ground_truth", truth)
-    messages = fields.get("messages", fields.get("prompt", ""))
-    if isinstance(messages, list):
-        turns = [turn for turn in messages if isinstance(turn, Mapping)]
-        prompt = "\n".join(f"[{turn.get('role')}] {turn.get('content')}" for turn in turns)
-    else:
-        prompt = str(messages)
     weights = fields.get("weights")
     if not isinstance(weights, Mapping):
         weights = {}
     return Scored(
         where=where,
-        prompt=prompt,
-        response=str(fields.get("response", "")),
+        prompt=prompt_text(fields, names, before),
+        response=response,
         reference=None if truth is None else str(truth),
         columns=columns,
         verdicts=verdicts,

@@ -11,10 +11,12 @@
                       text than that; else ""
     steps_<name>      with columns=[steps]: a list of [end, score] per step as JSON text, the end
                       in characters; "[]" for a reward without steps
+    rmrl_columns      in a file whose rows have values under other names (data.columns): these names
+                      as JSON text
 
-In rows with a list of responses each column is a list. The columns do not depend on the scores, so
-that parquet's fixed schema never aborts a job; a column of the input with one of these names is
-replaced.
+In rows with a list of responses each column but the last is a list. The columns do not depend on
+the scores, so that parquet's fixed schema never aborts a job; a column of the input with one of
+these names is replaced.
 """
 
 from __future__ import annotations

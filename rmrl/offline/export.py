@@ -24,14 +24,15 @@ from typing import Any
 import numpy as np
 
 from rmrl.data.column_names import column_names
-from rmrl.data.csv_cells import SUFFIX as CSV
 from rmrl.data.csv_cells import values_of
 from rmrl.data.responses import AnsweredRow
 from rmrl.data.survey import rows_to_score
-from rmrl.offline.assemble import added_columns
+from rmrl.files import CSV_SUFFIX
+from rmrl.offline.assemble import added_columns, names_of_columns
 from rmrl.offline.job import Job
 from rmrl.offline.manifest import export_file
 from rmrl.offline.picks import Picks, Rewards, pick
+from rmrl.types import Prompt
 
 _log = logging.getLogger(__name__)
 
@@ -109,7 +110,8 @@ class _Exports:
             first = int(self._rewards.firsts_N[row.number])
             for index, text in enumerate(row.texts):
                 if wanted_F[first + index]:
-                    yield {"prompt": _prompt(row), "completion": _answer(row, text)}
+                    prompt = row.prompts[index]
+                    yield {"prompt": _prompt(prompt), "completion": _answer(prompt, text)}
 
     def pairs(self) -> Iterator[Record]:
         """Yield a pair per prompt, as far as it has one."""
@@ -163,18 +165,21 @@ class _Exports:
         assert self._picks is not None
         best = int(self._picks.best_G[group])
         worst = int(self._picks.worst_G[group])
-        chosen_text = chosen.texts[best - int(self._rewards.firsts_N[chosen.number])]
-        rejected_text = rejected.texts[worst - int(self._rewards.firsts_N[rejected.number])]
-        if chosen.prompt.messages != rejected.prompt.messages:
+        chosen_index = best - int(self._rewards.firsts_N[chosen.number])
+        rejected_index = worst - int(self._rewards.firsts_N[rejected.number])
+        chosen_text = chosen.texts[chosen_index]
+        rejected_text = rejected.texts[rejected_index]
+        prompt = chosen.prompts[chosen_index]
+        if prompt.messages != rejected.prompts[rejected_index].messages:
             self.left_out["whose two responses answer different prompts"] += 1
             return None
         if chosen_text == rejected_text:
             self.left_out["whose two responses are the same text"] += 1
             return None
         return {
-            "prompt": _prompt(chosen),
-            "chosen": _answer(chosen, chosen_text),
-            "rejected": _answer(chosen, rejected_text),
+            "prompt": _prompt(prompt),
+            "chosen": _answer(prompt, chosen_text),
+            "rejected": _answer(prompt, rejected_text),
             "score_chosen": float(self._rewards.rewards_F[best]),
             "score_rejected": float(self._rewards.rewards_F[worst]),
         }
@@ -195,26 +200,29 @@ class _Exports:
         names = column_names(settings)
         key = names.at("response")
         columns = dict(row.fields)
-        if row.file.suffix == CSV:
+        if row.file.suffix == CSV_SUFFIX:
             columns = values_of(row.fields, names)
         if row.several:
-            columns.pop("responses", None)
-            columns[key] = row.texts[index]
+            answers = columns.pop("responses", None)
+            value = names.value(columns, "response")
+            if isinstance(value, list):
+                answers = value
+            columns[key] = answers[index]
             for name in ("response_tokens", "finish_reason"):
                 values = names.value(columns, name)
                 if isinstance(values, list):
                     columns[names.at(name)] = values[index]
             scores = {name: values[index] for name, values in scores.items()}
-        return columns | dict(scores)
+        return columns | dict(scores) | names_of_columns(self._job)
 
 
-def _prompt(row: AnsweredRow) -> Any:
-    if row.prompt.plain_text:
-        return row.prompt.messages[0]["content"]
-    return list(row.prompt.messages)
+def _prompt(prompt: Prompt) -> Any:
+    if prompt.plain_text:
+        return prompt.messages[0]["content"]
+    return list(prompt.messages)
 
 
-def _answer(row: AnsweredRow, text: str) -> Any:
-    if row.prompt.plain_text:
+def _answer(prompt: Prompt, text: str) -> Any:
+    if prompt.plain_text:
         return text
     return [{"role": "assistant", "content": text}]

@@ -14,10 +14,11 @@ def response_rows(batch: Sequence[AnsweredRow]) -> list[ResponseRow]:
     rows = []
     for row in batch:
         group = number_of.setdefault(row.group, len(number_of))
-        for text, reason, tokens in zip(row.texts, row.finish_reasons, row.tokens, strict=True):
+        responses = zip(row.prompts, row.texts, row.finish_reasons, row.tokens, strict=True)
+        for prompt, text, reason, tokens in responses:
             rows.append(
                 ResponseRow(
-                    prompt=row.prompt,
+                    prompt=prompt,
                     text=text,
                     finish_reason=reason,
                     tokens=tokens,

@@ -57,7 +57,7 @@ def render(
     texts = Texts(limit=most_characters)
     gathered_numbers: list[Numbers] = []
     for source in inputs:
-        numbers = gathered(responses(source.samples))
+        numbers = gathered(responses(source.samples, source.names))
         if not len(numbers):
             raise DataError(f"{source.samples} holds no responses; need at least one")
         gathered_numbers.append(numbers)
@@ -86,7 +86,7 @@ def source_data(source: Source, numbers: Numbers, texts: Texts, *, limit: int) -
     chosen_N[positions_K] = True
     names = list(numbers.components)
     rules = rules_of(source.reward)
-    items = compress(responses(source.samples), chosen_N.tolist())
+    items = compress(responses(source.samples, source.names), chosen_N.tolist())
     columns = sample_columns(items, texts, rules, names=names)
     columns["disputed"] = list(map(short, disputed_N[positions_K].tolist()))
     columns["length"] = list(map(short, numbers.lengths_N[positions_K].tolist()))

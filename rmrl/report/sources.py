@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.config.yaml_file import read_yaml
-from rmrl.data.rows import READ_SUFFIXES
+from rmrl.data.column_names import DEFAULT_NAMES, ColumnNames
 from rmrl.errors import ConfigError, DataError
+from rmrl.files import DATA_SUFFIXES
 from rmrl.telemetry.transcripts import SAMPLES_FILE
 
 METRICS_FILE = "metrics.jsonl"
@@ -31,13 +32,17 @@ class Source:
     """Metrics by step, where it is a run."""
     reward: Mapping[str, Any]
     """The section `reward` of the configuration; {} where it is not known."""
+    names: ColumnNames = DEFAULT_NAMES
+    """Of the columns of `samples`, before those that the file has itself."""
     about: Mapping[str, str] = field(default_factory=dict)
     """What the run was: model, date, command, as far as its folder says it."""
 
 
-def sources(paths: Sequence[Path], *, config: Path | None = None) -> list[Source]:
+def sources(
+    paths: Sequence[Path], *, config: Path | None = None, names: ColumnNames = DEFAULT_NAMES
+) -> list[Source]:
     """Return one source per path. `config`: a YAML file with the section `reward` for paths that
-    have none.
+    have none; `names`: of the columns of scored files.
 
     Raises DataError where a path is neither a run nor a scored file, ConfigError where a
     configuration cannot be read.
@@ -45,22 +50,27 @@ def sources(paths: Sequence[Path], *, config: Path | None = None) -> list[Source
     reward: Mapping[str, Any] = {}
     if config is not None:
         reward = _reward_section(config)
-    return [source_of(*each, reward) for each in zip(paths, labels_of(paths), strict=True)]
+    chosen: list[Source] = []
+    for path, label in zip(paths, labels_of(paths), strict=True):
+        chosen.append(source_of(path, label, reward, names=names))
+    return chosen
 
 
-def source_of(path: Path, label: str, reward: Mapping[str, Any]) -> Source:
+def source_of(
+    path: Path, label: str, reward: Mapping[str, Any], *, names: ColumnNames = DEFAULT_NAMES
+) -> Source:
     """Return the source at a path. `reward`: the section `reward`; {}: that of the run's newest
-    configuration. Raises as `sources`."""
+    configuration. `names` and errors: as in `sources`."""
     if path.is_file():
-        if path.suffix not in READ_SUFFIXES:
+        if path.suffix not in DATA_SUFFIXES:
             raise DataError(
                 f"{path} ends in '{path.suffix}'; need the folder of a run, or a file of"
-                f" {', '.join(READ_SUFFIXES)} that rmrl score wrote"
+                f" {', '.join(DATA_SUFFIXES)} that rmrl score wrote"
             )
         if path.name != SAMPLES_FILE:
             written = time.localtime(path.stat().st_mtime)
             facts = {"written": time.strftime("%Y-%m-%d %H:%M", written)}
-            return Source(label=label, samples=path, reward=reward, about=facts)
+            return Source(label=label, samples=path, reward=reward, names=names, about=facts)
         path = path.parent
     samples = path / SAMPLES_FILE
     if not samples.is_file():

@@ -16,6 +16,7 @@ from rmrl.config.schema import ScoreDataConfig
 from rmrl.data.responses import AnsweredRow, answered_rows, batches
 from rmrl.data.survey import rows_to_score, survey
 from rmrl.errors import DataError
+from rmrl.offline.response_rows import response_rows
 from tests.inputs import write_lines
 
 
@@ -337,3 +338,25 @@ def test_the_last_assistant_turn_is_the_response_and_earlier_ones_the_conversati
         read(tmp_path, [{"prompt": [user], "response": [tool]}])
     with pytest.raises(DataError, match="need a column 'response'"):
         read(tmp_path, [{"messages": [user]}])
+
+
+def test_several_responses_that_are_conversations(tmp_path: Path) -> None:
+    user = {"role": "user", "content": "2 + 2?"}
+    guess = {"role": "assistant", "content": "5?"}
+    tool = {"role": "tool", "content": "no"}
+    last = {"role": "assistant", "content": "four"}
+    rows: list[dict[str, Any]] = [
+        {"prompt": [user], "responses": [[guess, tool, last], [last], [user, guess]]},
+        {"prompt": "2 + 2?", "response": ["4", [last]]},
+    ]
+    first, second = read(tmp_path, rows)
+    assert (first.texts, second.texts) == (("four", "four", "5?"), ("4", "four"))
+    assert first.several
+    assert second.several
+    assert first.prompt.messages == second.prompt.messages == (user,)
+    conversation, alone, with_prompt = response_rows([first])
+    assert conversation.prompt.messages == (user, guess, tool)
+    assert alone.prompt.messages == with_prompt.prompt.messages == (user,)
+    assert with_prompt.text == "5?"
+    with pytest.raises(DataError, match="or a list of either"):
+        read(tmp_path, [{"prompt": [user], "responses": [[last], [tool]]}])

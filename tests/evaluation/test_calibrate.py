@@ -273,6 +273,21 @@ def test_scored_rows_give_the_same_map_without_scoring(folder: Path) -> None:
     assert not (folder / "again" / "scored.jsonl").exists()
 
 
+def test_scored_rows_say_where_their_prompts_are(folder: Path) -> None:
+    rows = labelled()
+    for number, row in enumerate(rows):
+        row["question"] = f"p{number // 4}"
+        del row["prompt"]
+    write_lines(folder / "rows.jsonl", rows)
+    first = calibrated(folder, "data.columns.prompt=question")["digits"]
+    assert first.figures["prompts"] == 30
+    scored = folder / "out" / "scored.jsonl"
+    again = calibrated(
+        folder, f"data.files={scored}", f"out={folder}/again", "calibrate.scored=true"
+    )
+    assert again["digits"] == first
+
+
 def test_rows_without_a_label_get_a_corrected_share(folder: Path) -> None:
     rows = labelled()
     further = labelled(label=None)[:60]

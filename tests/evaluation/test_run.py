@@ -398,7 +398,11 @@ def test_scores_are_found_in_a_column_whose_name_has_dots(folder: Path) -> None:
         ),
         (
             ["data.columns={id: key, reference: gold}", "eval.recorded_columns.id=key"],
-            "data.columns.ground_truth=gold: no row has such a column",
+            "data.columns.reference=gold: no row has such a column",
+        ),
+        (
+            ["data.columns.id=key", "eval.columns.reference=gold", "eval.recorded_columns.id=key"],
+            "eval.columns.reference=gold: no row has such a column",
         ),
     ],
 )

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rmrl.data.column_names import column_names, value_at
+from rmrl.data.column_names import ColumnNames, column_names, names_in, value_at
 from rmrl.data.groups import group_columns, group_of
 from rmrl.data.problems import FieldError
 from rmrl.errors import DataError
@@ -112,12 +112,12 @@ def read_columns(checked: CheckedCalibration) -> dict[str, Column]:
         files = str(checked.out / SCORED)
         max_rows = -1
     columns = {spec.name: Column() for spec in checked.specs}
-    prompt_column = column_names(checked.config.data).at("prompt")
+    names = column_names(checked.config.data)
     group = group_columns(checked.config.data.group_key)
     prompts: dict[bytes, int] = {}
     rows = labelled_rows(files, settings.label, settings.good_from, max_rows=max_rows)
     for place, values, labels in rows:
-        text = value_at(values, prompt_column)
+        text = value_at(values, _prompt_column(values, names, place))
         if text is None:
             text = place  # a row without any prompt is one by itself
         try:
@@ -129,6 +129,14 @@ def read_columns(checked: CheckedCalibration) -> dict[str, Column]:
             for score, label in scored_labels(values, name, labels, place=place):
                 column.add(score, label, prompt)
     return columns
+
+
+def _prompt_column(values: Mapping[str, Any], names: ColumnNames, place: str) -> str:
+    """Return the column of a scored row's prompt. Raises DataError."""
+    try:
+        return names_in(values).with_others(names).at("prompt")
+    except FieldError as error:
+        raise DataError(f"{place}, {error}") from error
 
 
 def probability_map(checked: CheckedCalibration, name: str, column: Column) -> ProbabilityMap:

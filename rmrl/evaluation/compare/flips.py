@@ -61,7 +61,7 @@ def with_texts(
         flip: dict[str, Any] = {
             "id": answered.prompt.id,
             "response_number": place,
-            "prompt": short(answered.prompt.messages[-1]["content"], characters),
+            "prompt": short(answered.prompts[place].messages[-1]["content"], characters),
             "response": short(answered.texts[place], characters),
             "good": label,
             "change": change,
