@@ -45,6 +45,7 @@ from rmrl.data.csv_cells import is_message_list, values_of
 from rmrl.data.groups import group_columns, group_of
 from rmrl.data.problems import BadRow, FieldError, file_error, shown
 from rmrl.data.rows import Row, file_labels, file_list, read_rows
+from rmrl.data.sample import sampled_rows
 from rmrl.data.schema import (
     PromptRow,
     as_messages,
@@ -106,8 +107,8 @@ def refusing_to_count(reason: str) -> CountTokens:
 def answered_rows(
     settings: ScoreDataConfig, *, count_tokens: CountTokens | None = None
 ) -> Iterator[AnsweredRow]:
-    """Return all rows of `data.files`, at most `data.max_rows`, without the bad ones of
-    `data.on_bad_row=quarantine`.
+    """Return the rows of `data.files`, all or those of `data.max_rows` and `data.sample`, without
+    the bad ones of `data.on_bad_row=quarantine`.
 
     Raises DataError naming file, row and column, ConfigError for data.files.
     """
@@ -119,17 +120,21 @@ def answered_rows(
 def numbered_rows(
     reader: ResponseReader, paths: Sequence[Path]
 ) -> Iterator[tuple[int, AnsweredRow | BadRow]]:
-    """Yield (position of the file, row) for all rows, at most `data.max_rows`; readable ones are
-    numbered from 0. Raises DataError for a bad row, unless data.on_bad_row=quarantine."""
+    """Yield (position of the file, row) for the rows of `answered_rows`; readable ones are numbered
+    from 0. Raises DataError for a bad row, unless data.on_bad_row=quarantine."""
     settings = reader.settings
 
     def every_row() -> Iterator[tuple[int, AnsweredRow | BadRow]]:
         readable = 0
+        masks = sampled_rows(settings, paths)
         for position, (path, label) in enumerate(zip(paths, file_labels(paths), strict=True)):
+            mask = masks[position]
+            if mask is not None and not mask.any():
+                continue
             if settings.on_bad_row == "quarantine":
-                rows = reader.sorted_out(path, label, first=readable)
+                rows = reader.sorted_out(path, label, first=readable, wanted_N=mask)
             else:
-                rows = reader.rows(path, label, numbers=itertools.count(readable))
+                rows = reader.rows(path, label, numbers=itertools.count(readable), wanted_N=mask)
             for row in rows:
                 readable += isinstance(row, AnsweredRow)
                 yield position, row

@@ -150,10 +150,27 @@ def read_rows(
             text=raw.text,
         )
     if not count and wanted_N is None:
-        raise DataError(
-            f"{path}: saw no rows; need at least one; write the file again or remove it from the"
-            " list"
-        )
+        raise _empty(path)
+
+
+def count_rows(path: Path) -> int:
+    """Return the number of rows of a file, readable ones and others. Raises DataError as
+    `read_rows` does, though not for a line."""
+    _require_file(path, "the data set")
+    try:
+        if path.suffix == ".parquet":
+            with pq.ParquetFile(path) as parquet:
+                count = int(parquet.metadata.num_rows)
+        elif path.suffix == CSV_SUFFIX:
+            count = sum(1 for _ in csv_cells.read_records(path))
+        else:
+            with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
+                count = sum(1 for text in file if text.strip())
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _unreadable(path, path.suffix.removeprefix("."), error) from error
+    if not count:
+        raise _empty(path)
+    return count
 
 
 @dataclass(slots=True)
@@ -318,6 +335,12 @@ def _json_object(text: str, path: Path, line: int) -> dict[str, Any]:
             " outer list"
         )
     return value
+
+
+def _empty(path: Path) -> DataError:
+    return DataError(
+        f"{path}: saw no rows; need at least one; write the file again or remove it from the list"
+    )
 
 
 def _unreadable(path: Path, kind: str, error: Exception) -> DataError:

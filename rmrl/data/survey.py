@@ -17,6 +17,7 @@ from rmrl.data.groups import GroupTable
 from rmrl.data.problems import BadRow, file_error
 from rmrl.data.responses import AnsweredRow, CountTokens, ResponseReader, numbered_rows
 from rmrl.data.rows import file_labels, file_list
+from rmrl.data.sample import sampled_rows
 from rmrl.data.source_table import JsonTypes, parquet_schema, unified
 from rmrl.errors import ConfigError, DataError
 
@@ -93,15 +94,20 @@ class _FileRows:
     fates: array[int] = field(default_factory=lambda: array("b"))
     """One byte per row."""
 
-    def mask(self) -> np.ndarray | None:
-        """Bool per row: scored; None where all are."""
+    def mask(self, sampled: np.ndarray | None) -> np.ndarray | None:
+        """Bool per row: scored; None where all are. `sampled`: of the rows of the file, those that
+        have a fate; None: all."""
         scored = self._fates() == _SCORED
+        if sampled is not None:
+            return _spread(scored, sampled)
         return None if scored.all() else scored
 
-    def bad_mask(self) -> np.ndarray | None:
-        """Bool per row: bad; None where no row is."""
+    def bad_mask(self, sampled: np.ndarray | None) -> np.ndarray | None:
+        """Bool per row: bad; None where no row is. `sampled`: as in `mask`."""
         bad = self._fates() == _BAD
-        return bad if bad.any() else None
+        if not bad.any():
+            return None
+        return bad if sampled is None else _spread(bad, sampled)
 
     def count(self, fate: int) -> int:
         """Number of rows with this fate."""
@@ -109,6 +115,13 @@ class _FileRows:
 
     def _fates(self) -> np.ndarray:
         return np.array(self.fates, dtype=np.int8)
+
+
+def _spread(values: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Return `values` at the places that are true, and false elsewhere."""
+    spread = np.zeros(len(places), dtype=bool)
+    spread[places] = values
+    return spread
 
 
 def survey(
@@ -141,6 +154,12 @@ def survey(
     rows_of_files = tuple(file.count(_SCORED) for file in counts.files)
     if not sum(rows_of_files):
         raise _nothing_left(settings, counts)
+    samples = sampled_rows(settings, paths)
+    masks: list[np.ndarray | None] = []
+    bad_masks: list[np.ndarray | None] = []
+    for file, sampled in zip(counts.files, samples, strict=True):
+        masks.append(file.mask(sampled))
+        bad_masks.append(file.bad_mask(sampled))
     return Survey(
         rows=sum(rows_of_files),
         responses=counts.responses,
@@ -149,8 +168,8 @@ def survey(
         schema=types.schema(paths) if types is not None else None,
         columns=tuple(counts.columns),
         groups=counts.groups,
-        masks=tuple(file.mask() for file in counts.files),
-        bad_masks=tuple(file.bad_mask() for file in counts.files),
+        masks=tuple(masks),
+        bad_masks=tuple(bad_masks),
         bad_rows=sum(file.count(_BAD) for file in counts.files),
     )
 

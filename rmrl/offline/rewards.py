@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 
 SECTIONS = ("reward", "data", "trainer", "ray_kwargs", "columns", "over_budget")
 """What a configuration with a key `reward` may hold; as in `rmrl score`."""
-_OF_FILES = ("files", "max_rows", "on_bad_row")
+_OF_FILES = ("files", "max_rows", "sample", "on_bad_row")
 _OF_TRAINING = "actor_rollout_ref"
 _ROWS = "rows"
 

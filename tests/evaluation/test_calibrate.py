@@ -334,6 +334,12 @@ def test_independent_responses_are_counted_once(
     assert fitted.verdicts.bad_independent == fitted.figures["specificity"]["independent"]
 
 
+def test_some_of_the_rows_are_scored_and_fitted(folder: Path) -> None:
+    assert calibrated(folder, "data.sample=60")["digits"].figures["count"] == 60
+    with pytest.raises(ConfigError, match=r"data\.sample draws rows that are scored now"):
+        calibrated(folder, "data.sample=60", "calibrate.scored=true")
+
+
 def test_bad_rows_can_be_sorted_out(folder: Path) -> None:
     with (folder / "rows.jsonl").open("a") as file:
         file.write("no JSON\n")

@@ -31,6 +31,11 @@ class ScoreDataConfig:
     `prompt_id` where rows have them, else the prompt."""
     max_rows: int = -1
     """Read only the first rows; -1: all."""
+    sample: int | None = positive(None)
+    """Read only this many rows, drawn at random from all (or the first `max_rows`); null: all. The
+    same rows each time, in the order of the files."""
+    seed: int = 1
+    """Seed of `sample`."""
     on_bad_row: str = choice("fail", among=("fail", "quarantine"))
     """Reaction to a row that cannot be read (a line that is not JSON, a column that is missing or
     of a wrong type): fail (before anything is scored) or quarantine (the row goes to

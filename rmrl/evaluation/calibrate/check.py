@@ -83,6 +83,11 @@ def config_problems(config: CalibrateConfig) -> Iterator[str]:
             " data.files=labelled.jsonl calibrate.label=label"
         )
     yield from folder_problems(config.out, "the calibrations", example="runs/calibration")
+    if settings.scored and config.data.sample is not None:
+        yield (
+            "data.sample draws rows that are scored now: leave it out with calibrate.scored, or"
+            " draw the rows when they are scored"
+        )
     if not settings.label:
         yield "calibrate.label is empty: name the column with people's labels"
     if settings.threshold is not None and not 0 < settings.threshold < 1:
