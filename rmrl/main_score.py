@@ -2,13 +2,18 @@
 
     python -m rmrl.main_score reward.models=[a,b] reward.weights=[0.3,0.5] \\
         data.files=responses.parquet out=scored.parquet
+
+With --dry-run it prints how many requests and tokens that is and the first input of each model, and
+starts and writes nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from rmrl.config.load import run_command, shipped
 from rmrl.config.schema import ScoreConfig
@@ -33,13 +38,24 @@ KEYS = {
 """Keys that people use."""
 
 
-def run(config: ScoreConfig) -> None:
-    """Check everything cheap, then start engines and score."""
+_DRY_RUN = "--dry-run"
+
+
+def run(config: ScoreConfig, *, is_dry: bool = False) -> None:
+    """Check everything cheap, then start engines and score. `is_dry`: print what would be asked
+    instead."""
     begin_run(config.trainer.log_level)
     _log.info("checking the configuration, the data and the rewards")
     from rmrl.offline.check import check_scoring
 
-    checked = check_scoring(config, shipped_functions=shipped("reward_functions"))
+    needs_out = bool(config.out) or not is_dry
+    functions = shipped("reward_functions")
+    checked = check_scoring(config, shipped_functions=functions, needs_out=needs_out)
+    if is_dry:
+        from rmrl.offline.dry_run import dry_run
+
+        print(asyncio.run(dry_run(checked)), flush=True)
+        return
 
     from rmrl.offline.score import judge_missing, open_scorer, score_files
 
@@ -56,8 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asks_for_help(given):
         print(short_help("score", __doc__, KEYS))
         return 0
+    is_dry = _DRY_RUN in given
+    words = [word for word in given if word != _DRY_RUN]
     with exit_code() as code, ended_by_signals():
-        run_command(given, run, ScoreConfig)
+        run_command(words, partial(run, is_dry=is_dry), ScoreConfig)
     return code.value
 
 

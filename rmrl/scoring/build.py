@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -26,15 +26,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def make_scorer(
-    specs: Sequence[RewardSpec],
-    settings: RewardConfig,
-    *,
-    residency: Residency,
-    trust_remote_code: bool,
-) -> Scorer:
-    """The scorer of a run; it owns `residency` from here on. Tokenizers of reward models are loaded
-    when first needed."""
+def tokenizers(trust_remote_code: bool) -> Callable[[str], Any]:
+    """Return a function that loads the tokenizer of a checkpoint, once."""
 
     @cache
     def tokenizer(path: str) -> Any:
@@ -44,11 +37,23 @@ def make_scorer(
 
         return load_tokenizer(path, trust_remote_code=trust_remote_code)
 
+    return tokenizer
+
+
+def make_scorer(
+    specs: Sequence[RewardSpec],
+    settings: RewardConfig,
+    *,
+    residency: Residency,
+    trust_remote_code: bool,
+) -> Scorer:
+    """The scorer of a run; it owns `residency` from here on. Tokenizers of reward models are loaded
+    when first needed."""
     return Scorer(
         specs,
         settings,
         residency=residency,
-        tokenizer=tokenizer,
+        tokenizer=tokenizers(trust_remote_code),
         rule_workers=settings.rule_workers or min(8, cores()),
     )
 
