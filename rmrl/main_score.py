@@ -2,6 +2,7 @@
 
     python -m rmrl.main_score reward.models=[a,b] reward.weights=[0.3,0.5] \\
         data.files=responses.parquet out=scored.parquet
+    rmrl score reward.models=[a,b] data.files=responses.parquet --dry-run
 
 With --dry-run it prints how many requests and tokens that is and the first input of each model, and
 starts and writes nothing.
