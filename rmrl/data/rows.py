@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rmrl.data import csv_cells
+from rmrl.data import csv_cells, hub
 from rmrl.data.problems import shown
 from rmrl.errors import ConfigError, DataError, first_line
 from rmrl.files import CSV_SUFFIX, DATA_SUFFIXES
@@ -74,11 +74,11 @@ class Row:
 
 
 def file_list(value: object, key: str) -> list[Path]:
-    """Return the files of a configuration value: one path or a list of paths, `~` expanded. `key`
-    (data.train_files) appears in errors.
+    """Return the files of a configuration value: one path or a list of paths, `~` expanded;
+    hf://name/split is read into a file. `key` (data.train_files) appears in errors.
 
     Raises ConfigError where the value is not a path, DataError where a file does not exist or is of
-    an unknown kind.
+    an unknown kind, and as `hub_file` does.
     """
     items = [value] if isinstance(value, (str, Path)) else value
     paths: list[Path] = []
@@ -86,7 +86,10 @@ def file_list(value: object, key: str) -> list[Path]:
         if not isinstance(item, (str, Path)) or not str(item):
             paths.clear()
             break
-        paths.append(Path(item).expanduser())
+        if str(item).startswith(hub.SCHEME):
+            paths.append(hub.hub_file(str(item), key))
+        else:
+            paths.append(Path(item).expanduser())
     if not paths:
         example = f"{key}=data/train.parquet or {key}=[a.parquet,b.jsonl]"
         raise ConfigError(

@@ -11,7 +11,7 @@ from rmrl.config.schema.fields import changeable, choice, positive
 @dataclass(kw_only=True, slots=True)
 class DataConfig:
     train_files: Any = None
-    """One parquet / jsonl / csv path or a list of them."""
+    """One parquet / jsonl / csv path, hf://owner/name/split, or a list of them."""
     val_files: Any = changeable(None)
     """Same, for validation; null: no validation."""
     train_max_samples: int = -1

@@ -14,7 +14,8 @@ from rmrl.config.schema.score import ScoreTrainerConfig
 @dataclass(kw_only=True, slots=True)
 class EvalDataConfig:
     files: Any = changeable(None)
-    """Files of the benchmark, as they are published: parquet, jsonl, json or csv."""
+    """Files of the benchmark, as they are published: parquet, jsonl, json or csv; or
+    hf://owner/name/split."""
     columns: dict[str, Any] = field(default_factory=dict)
     """Columns of the values of a row, or paths below one, by the names of the format: {prompt:
     question, chosen: outputs.0}; reference names the column of ground_truth."""

@@ -13,7 +13,7 @@ from rmrl.config.schema.reward import ClusterConfig, RewardConfig
 @dataclass(kw_only=True, slots=True)
 class ScoreDataConfig:
     files: Any = changeable(None)
-    """Parquet, jsonl or csv file, or a list of them."""
+    """Parquet, jsonl or csv file, hf://owner/name/split, or a list of them."""
     columns: dict[str, Any] = field(default_factory=dict)
     """Columns of the values of a row, e.g. {prompt: question, reference: gold, response: answer,
     id: uid}, or paths below one (meta.gold). Names: prompt, reference, id, data_source, ability,
