@@ -14,7 +14,7 @@ from rmrl.errors import Problems
 from rmrl.evaluation.formats import FORMATS, Format
 from rmrl.evaluation.items import Item
 from rmrl.evaluation.judgements import Judgement, TieRule
-from rmrl.evaluation.read_items import read_items
+from rmrl.evaluation.read_items import read_items, sampled
 from rmrl.evaluation.recorded import NAMES, read_recorded
 from rmrl.evaluation.scored import scoring_config, write_rows
 from rmrl.offline.check import CheckedScoring, check_scoring
@@ -71,6 +71,8 @@ def check_eval(config: EvalConfig, *, shipped_functions: Path) -> CheckedEval:
         max_rows=config.data.max_rows,
         needs_texts=not is_recorded,
     )
+    if config.data.sample is not None:
+        items = sampled(items, config.data.sample, seed=settings.seed)
     _log.info(f"{len(items)} items of {settings.format}")
     out = Path(config.out).expanduser()
     judgements = None

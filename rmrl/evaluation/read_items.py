@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import random
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,12 @@ def _refuse_unused(
             problems.append(f"{key}: the format looks up no '{typed_name}'{suggestion}")
     if problems:
         raise ConfigError(problems)
+
+
+def sampled(items: Sequence[Item], count: int, *, seed: int) -> list[Item]:
+    """Return `count` items drawn at random, in their order; all where there are fewer."""
+    numbers = random.Random(seed).sample(range(len(items)), min(count, len(items)))
+    return [items[number] for number in sorted(numbers)]
 
 
 def _label(item: Item) -> tuple[Any, ...]:

@@ -78,6 +78,17 @@ def test_rewards_are_asked_through_scoring(folder: Path) -> None:
     assert numbers["agreement"]["kappa"]["length"]["fewest"] == pytest.approx(0)
 
 
+def test_some_items_are_drawn_by_the_seed(folder: Path) -> None:
+    # random.Random(1).sample(range(4), 2) is 1 and 2, with the seed 2 it is 0 and 3
+    made = evaluated(folder, "reward.models=[length]", "data.sample=2")
+    assert made.numbers["items"] == 2
+    rows = read_lines(folder / "out" / "outcomes.jsonl")
+    assert {row["id"] for row in rows} == {"b", "c"}
+    evaluated(folder, "reward.models=[length]", "data.sample=2", "eval.seed=2", "overwrite=true")
+    rows = read_lines(folder / "out" / "outcomes.jsonl")
+    assert {row["id"] for row in rows} == {"a", "d"}
+
+
 def test_a_report_and_a_row_per_outcome_are_written(folder: Path) -> None:
     made = evaluated(folder, "reward.models=[length]")
     out = folder / "out"

@@ -21,6 +21,8 @@ class EvalDataConfig:
     question, chosen: outputs.0}; reference names the column of ground_truth."""
     max_rows: int = -1
     """Read only the first rows; -1: all."""
+    sample: int | None = positive(None)
+    """Evaluate only this many items, drawn at random by `eval.seed`; null: all."""
     batch_size: int = positive(256)
     """Responses scored together."""
     tokenizer: str | None = None
@@ -57,7 +59,8 @@ class BenchmarkConfig:
     confidence: float = share(0.95)
     """Coverage of the intervals."""
     seed: int = 1
-    """Seed of the random control, the bootstrap and the folds of cross-validation."""
+    """Seed of `data.sample`, the random control, the bootstrap and the folds of
+    cross-validation."""
 
 
 @dataclass(kw_only=True, slots=True)
