@@ -84,8 +84,8 @@ def test_some_items_are_drawn_by_the_seed(folder: Path) -> None:
     assert (len(one), one[0].id, one[1].id) == (2, "b", "c")
     two = checked(folder, "reward.models=[length]", "data.sample=2", "eval.seed=2").items
     assert (len(two), two[0].id, two[1].id) == (2, "a", "d")
-    made = evaluated(folder, "reward.models=[length]", "data.sample=2")
-    assert made.numbers["items"] == 2
+    numbers = evaluated(folder, "reward.models=[length]", "data.sample=2").numbers
+    assert numbers["items"] == 2
 
 
 def test_a_report_and_a_row_per_outcome_are_written(folder: Path) -> None:
