@@ -205,7 +205,9 @@ def _text(
         responses = workload.responses_of(spec)
         scale = responses / max(len(workload.rows_of(spec)), 1)
         if not recorders[spec.name] and not kind_facts(spec.kind).combines:
-            calls = f"{about}{responses:,.0f} calls"
+            calls = f"{responses:,.0f} calls"
+            if spec.sources is not None:
+                calls = f"{about}{calls}"
             table.append([spec.name, f"no model ({spec.kind})", calls, "-", "-"])
         for recorder in recorders[spec.name]:
             table.append(recorder.cells(scale, about))

@@ -76,7 +76,7 @@ def score_on_cluster(job: Job) -> None:
             if not room:
                 raise _no_room(workers, gpus)
             results = stream(
-                _readers(job),
+                readers_of(job),
                 PieceScorer,
                 arguments,
                 workers=config.score.actors or room,
@@ -114,7 +114,7 @@ def _no_room(cpus: float, gpus: float) -> ConfigError:
     )
 
 
-def _readers(job: Job) -> list[Any]:
+def readers_of(job: Job) -> list[Any]:
     """Return a reader per file with rows that are not scored yet."""
     readers: list[Any] = []
     rows = rows_of_a_piece(job.survey, job.checked.config.data.batch_size)

@@ -71,7 +71,8 @@ async def test_a_long_file_is_estimated_from_its_first_responses(bench: Bench) -
     checked = bench.checked(f"data.files={data}", *JUDGE, *models(bench.folder), needs_out=False)
     lines = (await dry_run(checked)).splitlines()
     assert lines[0].startswith("400 rows with 400 responses")
-    judge = next(line for line in lines if line.startswith("  judge "))
+    rule, judge = lines[2:4]
+    assert rule.split()[:6] == ["length", "no", "model", "(rule)", "400", "calls"]
     # `question 0 four` has 15 tokens: 10 of 256 rows have one digit, 90 two, 156 three
     tokens = round((10 * 15 + 90 * 16 + 156 * 17) * 400 / 256)
     assert judge.split()[3:] == ["about", "400", "about", f"{tokens:,}", "about", "6,400"]

@@ -9,7 +9,8 @@ from ray.data import DataContext
 
 from rmrl.cluster.ray_data import actors_that_fit, execution_options
 from rmrl.errors import ConfigError
-from rmrl.offline.on_cluster import rows_of_a_piece
+from rmrl.offline.job import claim
+from rmrl.offline.on_cluster import readers_of, rows_of_a_piece
 from rmrl.offline.stopping import install, signal_handlers
 from tests.offline.conftest import Bench
 
@@ -35,6 +36,21 @@ def test_pieces_hold_a_batch_of_responses(bench: Bench) -> None:
     # 6 responses per row on average
     assert rows_of_a_piece(surveyed, 60) == 10
     assert rows_of_a_piece(surveyed, 5) == 1
+
+
+def test_the_drawn_rows_of_each_file_are_sent(bench: Bench) -> None:
+    files = [bench.rows(*"a" * 4, name="a.jsonl"), bench.rows(*"b" * 16, name="b.jsonl")]
+    checked = bench.checked(
+        f"data.files=[{files[0]},{files[1]}]", f"out={bench.folder}/s.jsonl", "data.sample=5"
+    )
+    places: list[tuple[int, int]] = []
+    with claim(checked) as job:
+        for reader in readers_of(job):
+            for piece in reader():
+                for place in piece["places"]:
+                    places.append((piece["file"], place))
+    # random.Random(1).sample(range(20), 5): 2, 3, 4, 8 and 18
+    assert places == [(0, 2), (0, 3), (1, 0), (1, 4), (1, 14)]
 
 
 def test_ray_data_waits_for_a_slow_batch() -> None:
