@@ -58,10 +58,13 @@ def run(config: ScoreConfig, *, is_dry: bool = False) -> None:
         print(asyncio.run(dry_run(checked)), flush=True)
         return
 
-    from rmrl.offline.score import judge_missing, open_scorer, score_files
+    from rmrl.offline.score import judge_missing, open_scorer, score_files, write_summary
 
-    summary = score_files(checked, lambda: open_scorer(checked))
-    print(summary.table(), flush=True)
+    assert checked.out is not None
+    summary = score_files(
+        checked, lambda: open_scorer(checked), on_written=partial(write_summary, checked.out)
+    )
+    print("\n".join(filter(None, [summary.table(), summary.times()])), flush=True)
     judge_missing(checked, summary)
 
 

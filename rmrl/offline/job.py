@@ -93,12 +93,17 @@ class Job:
         return self.manifest.parts[-1].state if self.manifest.parts else {}
 
     def add(
-        self, batch: Sequence[AnsweredRow], rewards: RewardBatch, state: Mapping[str, Any]
+        self,
+        batch: Sequence[AnsweredRow],
+        rewards: RewardBatch,
+        state: Mapping[str, Any],
+        *,
+        busy_s: Mapping[str, float] | None = None,
     ) -> None:
-        """Add a batch. `state`: of the scorer after the batch. Raises DataError where a part cannot
-        be written."""
+        """Add a batch. `state`: of the scorer after the batch; `busy_s`: see
+        `Scorer.take_seconds`. Raises DataError where a part cannot be written."""
         summary = Summary()
-        summary.add(rewards)
+        summary.add(rewards, busy_s=busy_s)
         table = score_table(batch, rewards, further=self.checked.config.columns)
         self.add_table(table, summary, state)
 

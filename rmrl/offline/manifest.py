@@ -120,6 +120,11 @@ def log_file(out: Path) -> Path:
     return out.with_name(out.name + ".log")
 
 
+def summary_file(out: Path) -> Path:
+    """Return the file of the statistics of `out` and of the time that its rewards took."""
+    return out.with_name(out.name + ".summary.json")
+
+
 def exports_of(folder: Path) -> list[str]:
     """Return the names of the export files of the job in `folder`; [] where there is no readable
     manifest."""

@@ -192,7 +192,7 @@ class PieceScorer:
         rows = list(self._reader.answered(raw_rows, numbers=numbers))
         rewards = await self._scorer.score(response_rows(rows), within_budget=False)
         summary = Summary()
-        summary.add(rewards)
+        summary.add(rewards, busy_s=self._scorer.take_seconds())
         table = score_table(rows, rewards, further=self._checked.config.columns)
         return {"scores": ipc_bytes(table), "summary": json.dumps(summary.to_json())}
 

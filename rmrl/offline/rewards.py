@@ -324,7 +324,7 @@ async def _scored(
     sizes = batch_sizes(checked, done=0)
     for batch in batches(iter(ordered), sizes, whole_groups=checked.whole_groups):
         rewards = await scorer.score(response_rows(batch), within_budget=False)
-        summary.add(rewards)
+        summary.add(rewards, busy_s=scorer.take_seconds())
         added = score_columns(batch, rewards, further=checked.config.columns)
         _place(added, batch, columns, len(rows))
         _place(transformed_columns(batch, rewards), batch, transformed, len(rows))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import logging
 import time
 from collections import deque
@@ -14,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
+from pathlib import Path
 from typing import Any
 
 from rmrl.cluster.watch import keep_in_mind, unless_lost
@@ -23,11 +25,12 @@ from rmrl.data.responses import AnsweredRow, CountTokens, batches
 from rmrl.data.surrogates import replaced
 from rmrl.data.survey import bad_rows, rows_to_score
 from rmrl.errors import DataError, Interrupted, MissingVerdictsError
+from rmrl.files import write_whole
 from rmrl.offline.assemble import assemble
 from rmrl.offline.check import CheckedScoring, without_tokenizer
 from rmrl.offline.export import export
-from rmrl.offline.job import Job, claim, discard
-from rmrl.offline.manifest import quarantine_file
+from rmrl.offline.job import Job, cannot_write, claim, discard
+from rmrl.offline.manifest import quarantine_file, summary_file
 from rmrl.offline.missing_table import broken_budgets, missing_table
 from rmrl.offline.progress import counting
 from rmrl.offline.response_rows import response_rows
@@ -111,6 +114,16 @@ def _record(row: BadRow) -> dict[str, Any]:
     except RecursionError:
         record["fields"] = None
     return record
+
+
+def write_summary(out: Path, summary: Summary) -> None:
+    """Write the statistics of a whole file beside it. Raises DataError where they cannot be
+    written."""
+    file = summary_file(out)
+    try:
+        write_whole(file, json.dumps(summary.to_json(), ensure_ascii=False, indent=1) + "\n")
+    except OSError as error:
+        raise cannot_write(file, error) from error
 
 
 def judge_missing(
@@ -245,7 +258,9 @@ async def _batches(job: Job, scorer: Scorer) -> None:
                     now = time.monotonic()
                     job.summary.seconds += now - since
                     since = now
-                    job.add(current.popleft().batch, rewards, scorer.state_dict())
+                    batch = current.popleft().batch
+                    state = scorer.state_dict()
+                    job.add(batch, rewards, state, busy_s=scorer.take_seconds())
                     update(job.responses_done)
     except BaseException:
         for scoring in current:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rmrl.rewards.scoring.missing import VerdictCounts
+from rmrl.telemetry.names import engine_seconds
 from rmrl.types import RewardBatch, ScoreResult
 
 
@@ -115,9 +116,18 @@ class Summary:
     """Rows of the files, the quarantined ones included; None where none are quarantined but a bad
     row ends the job."""
     quarantined: int = 0
+    busy_s: dict[str, float] = field(default_factory=dict)
+    """Reward -> seconds in which it was at work or waited for its engine's turn. Rewards work side
+    by side, so they may add up to more than `seconds`; of several machines, the sum."""
+    engines: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Engine, named by the rewards that share it -> `load_s`, `wake_s`, `sleep_s` and `unload_s`,
+    as far as it did these."""
 
-    def add(self, rewards: RewardBatch) -> None:
-        """Add a batch."""
+    def add(self, rewards: RewardBatch, *, busy_s: Mapping[str, float] | None = None) -> None:
+        """Add a batch. `busy_s`: see `Scorer.take_seconds`."""
+        add_to(self.busy_s, busy_s or {})
+        for label, seconds in engine_seconds(rewards.metrics).items():
+            add_to(self.engines.setdefault(label, {}), seconds)
         self.rows += len(rewards.rewards_B)
         self.kept += int(rewards.keep_B.sum())
         self.reward.add(rewards.rewards_B)
@@ -144,6 +154,9 @@ class Summary:
         for name, cost in other.costs.items():
             self.costs.setdefault(name, Cost()).merge(cost)
         self.seconds += other.seconds
+        add_to(self.busy_s, other.busy_s)
+        for label, seconds in other.engines.items():
+            add_to(self.engines.setdefault(label, {}), seconds)
 
     def table(self) -> str:
         """Format one line per component and one for the reward."""
@@ -162,6 +175,21 @@ class Summary:
             )
         return "\n".join(map(str.rstrip, lines))
 
+    def times(self) -> str:
+        """Format where the time went: a line per reward and per engine; "" where none is known."""
+        if not self.busy_s:
+            return ""
+        width = max(map(len, self.busy_s))
+        lines = [f"where {self.seconds:.1f} s went"]
+        for name, seconds in self.busy_s.items():
+            lines.append(f"  {name:<{width}}  {seconds:.1f} s")
+        for label, engine in self.engines.items():
+            parts: list[str] = []
+            for what, seconds in engine.items():
+                parts.append(f"{what.removesuffix('_s')} {seconds:.1f} s")
+            lines.append(f"  engine of {label}: {', '.join(parts)}")
+        return "\n".join(lines)
+
     def to_json(self) -> dict[str, Any]:
         """Return the content that `from_json` reads."""
         return {
@@ -173,6 +201,8 @@ class Summary:
             "in_reward": {name: counts.to_json() for name, counts in self.in_reward.items()},
             "costs": {name: asdict(cost) for name, cost in self.costs.items()},
             "seconds": self.seconds,
+            "busy_s": self.busy_s,
+            "engines": self.engines,
         }
 
     @classmethod
@@ -190,4 +220,13 @@ class Summary:
         for name, cost in content.get("costs", {}).items():
             summary.costs[name] = Cost(**cost)
         summary.seconds = content.get("seconds", 0.0)
+        summary.busy_s = dict(content.get("busy_s", {}))
+        for label, seconds in content.get("engines", {}).items():
+            summary.engines[label] = dict(seconds)
         return summary
+
+
+def add_to(totals: dict[str, float], further: Mapping[str, float]) -> None:
+    """Add the numbers of each name."""
+    for name, amount in further.items():
+        totals[name] = totals.get(name, 0.0) + amount

@@ -27,6 +27,7 @@ from rmrl.report.explain import Rules, rules_of
 from rmrl.report.numbers import Numbers, gathered
 from rmrl.report.sources import Source
 from rmrl.report.texts import Texts, chosen, sample_columns, short
+from rmrl.report.times import time_spent
 
 _STYLES = ("uplot.min.css", "report.css")
 _SCRIPTS = (
@@ -102,6 +103,7 @@ def source_data(source: Source, numbers: Numbers, texts: Texts, *, limit: int) -
         "opposed": statistics.opposed(numbers),
         "length": statistics.length_bias(numbers),
         "verdicts": statistics.verdicts(numbers),
+        "times": time_spent(source, responses=len(numbers)),
         "curves": curves,
         "samples": columns,
     }

@@ -14,6 +14,7 @@ from rmrl.config.yaml_file import read_yaml
 from rmrl.data.column_names import DEFAULT_NAMES, ColumnNames
 from rmrl.errors import ConfigError, DataError
 from rmrl.files import DATA_SUFFIXES
+from rmrl.offline.manifest import summary_file
 from rmrl.telemetry.transcripts import SAMPLES_FILE
 
 METRICS_FILE = "metrics.jsonl"
@@ -30,6 +31,8 @@ class Source:
     samples: Path
     metrics: Path | None = None
     """Metrics by step, where it is a run."""
+    summary: Path | None = None
+    """Statistics that `rmrl score` wrote beside a scored file."""
     reward: Mapping[str, Any]
     """The section `reward` of the configuration; {} where it is not known."""
     names: ColumnNames = DEFAULT_NAMES
@@ -70,7 +73,10 @@ def source_of(
         if path.name != SAMPLES_FILE:
             written = time.localtime(path.stat().st_mtime)
             facts = {"written": time.strftime("%Y-%m-%d %H:%M", written)}
-            return Source(label=label, samples=path, reward=reward, names=names, about=facts)
+            source = Source(label=label, samples=path, reward=reward, names=names, about=facts)
+            if summary_file(path).is_file():
+                return dataclasses.replace(source, summary=summary_file(path))
+            return source
         path = path.parent
     samples = path / SAMPLES_FILE
     if not samples.is_file():

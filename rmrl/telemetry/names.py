@@ -14,6 +14,8 @@
       one was finished, 0..1
     time/score/<name>                              seconds of a step in which it was at work or
       waited for its engine's turn; rewards work side by side, so the sum may exceed time/score_s
+    engine/<label>/{load,wake,sleep,unload}_s      seconds of a step in which a reward's engine did
+      these; <label>: the rewards that share it, joined by "+" (more: residency.take_metrics)
     monitor/hints                                  hints of the monitor that hold
     response/{length_mean,length_max,truncated}
     perf/{generate,update}/tokens_per_s_per_device, perf/update/mfu
@@ -34,6 +36,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -53,9 +56,12 @@ STEP_TIME = "time/step_s"
 OTHER_TIME = "time/other_s"
 TOKENS_PER_S = "perf/tokens_per_s"
 VALIDATION = "val/"
+REWARD_TIME = "time/score/"
 MONITOR_HINTS = "monitor/hints"
 
 _BELOW = re.compile(r"/(mean|std|best|worst|maj)@\d+(/\w+)?$|/missing$")
+
+_ENGINE_TIME = re.compile(r"engine/(?P<label>.+)/(?P<what>(?:load|wake|sleep|unload)_s)")
 
 _NAME = re.compile(r"[\w.-]{1,64}")
 """Extra columns whose names make a metric's name."""
@@ -67,6 +73,17 @@ MIN_PAIRS = 3
 def stage_time(stage: str) -> str:
     """`generate` -> `time/generate_s`."""
     return f"time/{stage}_s"
+
+
+def engine_seconds(metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Return the engines' seconds among metrics: label -> `load_s`, `wake_s`, `sleep_s` and
+    `unload_s`, as far as there are any."""
+    engines: dict[str, dict[str, float]] = {}
+    for key, seconds in metrics.items():
+        match = _ENGINE_TIME.fullmatch(key)
+        if match:
+            engines.setdefault(match["label"], {})[match["what"]] = float(seconds)
+    return engines
 
 
 def score_key(component: str, what: str) -> str:

@@ -93,7 +93,7 @@ def test_a_section_scores_in_every_way(way: str, folder: Path) -> None:
     assert main_score.main(words) == 0
     assert [row["reward"] for row in read_lines(folder / "scored.jsonl")] == [1.0]
     assert {path.name for path in folder.iterdir()} == {
-        "conf", "rows.jsonl", "scored.jsonl", "scored.jsonl.log",
+        "conf", "rows.jsonl", "scored.jsonl", "scored.jsonl.log", "scored.jsonl.summary.json",
     }  # fmt: skip
     assert main_score.main(words) == 6  # scored.jsonl exists
 

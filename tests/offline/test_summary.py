@@ -115,3 +115,25 @@ def test_responses_that_were_not_asked_about_are_kept() -> None:
     again.merge(summary)
     assert again.verdicts["a"].unasked == {"unparseable": 2}
     assert again.table().splitlines()[2].endswith("2 unparseable")
+
+
+def test_the_time_of_each_reward_and_engine_is_added_up() -> None:
+    metrics = {"engine/a+b/load_s": 2.0, "engine/a+b/loads": 1.0, "engine/a+b/sleep_s": 0.25}
+    part = dataclasses.replace(batch(1.0), metrics=metrics)
+    summary = Summary(seconds=6.0)
+    summary.add(part, busy_s={"a": 1.5, "longer": 0.5})
+    assert (summary.busy_s, summary.engines) == (
+        {"a": 1.5, "longer": 0.5},
+        {"a+b": {"load_s": 2.0, "sleep_s": 0.25}},
+    )
+    again = Summary.from_json(json.loads(json.dumps(summary.to_json())))
+    assert again == summary
+    again.merge(summary)
+    assert again.times().splitlines() == [
+        "where 12.0 s went",
+        "  a       3.0 s",
+        "  longer  1.0 s",
+        "  engine of a+b: load 4.0 s, sleep 0.5 s",
+    ]
+    assert summary.busy_s == {"a": 1.5, "longer": 0.5}
+    assert Summary().times() == ""

@@ -114,6 +114,12 @@ def test_the_overview_says_what_the_run_was(run: Path) -> None:
     ]
 
 
+def test_the_overview_says_where_the_time_went(run: Path) -> None:
+    times = data_of(render(sources([run])), "data")["sources"][0]["times"]
+    assert (times["seconds"], times["of"]) == (3.0, "1 step")
+    assert "Where the time went" in render(sources([run]))
+
+
 def test_the_overview_says_what_is_known_of_a_run_without_a_record(run: Path) -> None:
     (run / "run.json").write_text("[cut")
     about = data_of(render(sources([run])), "data")["sources"][0]["about"]

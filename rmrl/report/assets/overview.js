@@ -10,6 +10,7 @@ function overview(report) {
     ...perSource(report, "Disagreement", "Opposite: above the median of one component and below that of the other; of a component with two values, the higher and the lower one.", disagreement),
     ...perSource(report, "Length", "Means in each fifth of the responses by length, shortest first.", lengths),
     ...perSource(report, "Verdicts", "How the verdicts of each component ended.", verdicts),
+    ...perSource(report, "Where the time went", "A reward's seconds are those in which a call of it was under way, the wait for its engine's turn included. Rewards work side by side, and stages may overlap, so shares may add up to more than 100 %.", times),
   ];
   return el("div", { className: "overview" }, parts);
 }
@@ -155,4 +156,25 @@ function verdicts(source) {
 function statusClass(status) {
   if (status === "ok") return "ok";
   return status === "skipped" ? "skipped" : "missing";
+}
+
+function times(source) {
+  const spent = source.times;
+  if (!spent) return null;
+  const line = ([name, seconds]) => {
+    const share = spent.seconds > 0 ? seconds / spent.seconds : null;
+    return [{ text: name }, { text: duration(seconds) }, { text: percent(share), heat: share }];
+  };
+  const stages = Object.entries(spent.stages);
+  const rewards = Object.entries(spent.rewards);
+  const engines = Object.entries(spent.engines).map(([name, seconds]) => [{ text: name }, ...seconds.map((each) => ({ text: duration(each) }))]);
+  const share = `of ${duration(spent.seconds)}`;
+  return el("div", { className: "times" },
+    stages.length ? heatTable([`stage (${spent.of})`, "seconds", share], stages.map(line)) : null,
+    rewards.length ? heatTable([stages.length ? "reward" : `reward (${spent.of})`, "seconds", share], rewards.map(line)) : null,
+    engines.length ? heatTable(["engine", "load", "wake", "sleep", "unload"], engines) : null);
+}
+
+function duration(seconds) {
+  return `${seconds < 10 ? shown(seconds, 2) : seconds.toFixed(0)} s`;
 }

@@ -6,6 +6,7 @@ Scores --> combine --> RewardBatch
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
@@ -37,7 +38,7 @@ from rmrl.rewards.scoring.missing import check_missing
 from rmrl.rewards.scoring.order import graph_of
 from rmrl.rewards.scoring.reading import PartReader
 from rmrl.rewards.scoring.rows import Rows
-from rmrl.rewards.scoring.session import Session
+from rmrl.rewards.scoring.session import BusyTime, Session
 from rmrl.rewards.scoring.sharing import Owner
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms import Chain, chain_of
@@ -91,6 +92,9 @@ class Scorer:
         self._broker = Broker(residency, deadline_s=deadlines.__getitem__)
         self._calls = [self._calls_of(c) for c in range(len(self.parts))]
         self._sessions: set[Session] = set()
+        self._times: dict[int, BusyTime] = {}
+        for c in range(len(self.parts)):
+            self._times[c] = BusyTime()
 
     def open(
         self, *, owner: Owner | None = None, ahead: bool = False, draw: Draw = ANY_STEP
@@ -107,6 +111,7 @@ class Scorer:
             draw=draw,
             owner=owner,
             ahead=ahead,
+            times=self._times,
         )
         self._sessions.add(session)
         return session
@@ -196,6 +201,15 @@ class Scorer:
         for position, row in enumerate(rows):
             session.add(position, row)
         return await self.finish(session, step=step, learn=learn, within_budget=within_budget)
+
+    def take_seconds(self) -> dict[str, float]:
+        """Return for each entry of `parts` the seconds since the last call in which it was at work
+        or waited for its engine's turn. Sessions that overlap count once."""
+        now = asyncio.get_running_loop().time()
+        seconds: dict[str, float] = {}
+        for c, busy in self._times.items():
+            seconds[self.parts[c].name] = busy.take(now)
+        return seconds
 
     def share_done(self) -> float:
         """Return the share of the open sessions' verdicts that have arrived, 0 to 1; 0 without a

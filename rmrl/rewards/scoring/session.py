@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rmrl.errors import RewardFunctionError, StallError
@@ -67,6 +67,16 @@ class BusyTime:
         if not self.calls:
             self.seconds += max(0.0, now - max(self.since, earliest))
 
+    def take(self, now: float) -> float:
+        """Return the seconds since the last call of this method, those of calls that go on
+        included."""
+        if self.calls:
+            self.seconds += now - self.since
+            self.since = now
+        seconds = self.seconds
+        self.seconds = 0.0
+        return seconds
+
 
 class Session:
     """Scores rows as they come. Use `close` on a session that was not finished: it sends no more
@@ -83,8 +93,10 @@ class Session:
         draw: Draw = ANY_STEP,
         owner: Owner | None = None,
         ahead: bool = False,
+        times: Mapping[int, BusyTime] | None = None,
     ) -> None:
-        """`ahead`: rows come over a long time, and requests to engines that have no room before
+        """`times`: also counts when the components are at work, with other sessions. `ahead`: rows
+        come over a long time, and requests to engines that have no room before
         `finish` are rendered meanwhile, in parts."""
         self._specs = specs
         self._graph = graph
@@ -104,6 +116,7 @@ class Session:
         self._pump: asyncio.Task[None] | None = None
         self.streamed: dict[int, int] = {}
         """Component -> number of rows it had scored when the last response arrived."""
+        self._times_of_all = times or {}
         self.times: dict[int, BusyTime] = defaultdict(BusyTime)
         """Component -> when it was at work, waiting for its engine's turn included."""
 
@@ -278,7 +291,11 @@ class Session:
         spec = self._specs[c]
         clock = asyncio.get_running_loop().time
         started = clock()
-        self.times[c].begin(started)
+        times = [self.times[c]]
+        if c in self._times_of_all:
+            times.append(self._times_of_all[c])
+        for busy in times:
+            busy.begin(started)
         try:
             results = await self._kind(c).score(items)
         except StallError as error:
@@ -290,7 +307,9 @@ class Session:
             earliest = 0.0
             if c in self._graph.ahead:
                 earliest = self._released_at
-            self.times[c].end(clock(), earliest=earliest)
+            now = clock()
+            for busy in times:
+                busy.end(now, earliest=earliest)
         if len(results) != len(items):
             raise RewardFunctionError(
                 f"reward '{spec.name}' returned {len(results)} scores for {len(items)} responses"

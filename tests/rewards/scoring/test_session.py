@@ -306,6 +306,29 @@ def test_calls_side_by_side_count_once() -> None:
     assert busy.seconds == 6.0
 
 
+def test_seconds_are_taken_while_calls_go_on() -> None:
+    busy = BusyTime()
+    busy.begin(1.0)
+    assert busy.take(3.0) == 2.0
+    busy.begin(4.0)
+    busy.end(5.0, earliest=0.0)
+    busy.end(6.0, earliest=0.0)
+    assert busy.take(9.0) == 3.0
+    assert busy.take(9.5) == 0.0
+
+
+async def test_batches_side_by_side_count_once(opened: Opened, tmp_path: Path) -> None:
+    slow = rule(tmp_path, "slow", "import time; time.sleep(0.2); return 1")
+    async with opened([slow]) as scorer:
+        started = asyncio.get_running_loop().time()
+        batches = await asyncio.gather(*[scorer.score(rows("a")) for _ in range(3)])
+        passed = asyncio.get_running_loop().time() - started
+        seconds = scorer.take_seconds()["slow"]
+    of_each = [batch.metrics["time/score/slow"] for batch in batches]
+    assert max(of_each) <= seconds <= passed
+    assert scorer.take_seconds() == {"slow": 0.0}
+
+
 async def test_each_reward_has_its_seconds(opened: Opened, tmp_path: Path) -> None:
     quick = rule(tmp_path, "quick", "return 1")
     slow = rule(tmp_path, "slow", "import time; time.sleep(0.2); return 1")

@@ -121,6 +121,26 @@ def test_the_first_response_is_open_and_the_overview_names_the_rewards(opened: A
     assert opened.get_attribute("#samples .row:first-child", "aria-selected") == "true"
 
 
+def test_the_overview_says_where_the_time_went(opened: Any, pages: Path, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "first")
+    times = {
+        "time/step_s": 20.0, "time/score_s": 12.0, "time/score/judge": 10.0,
+        "engine/judge/load_s": 4.0, "engine/judge/wake_s": 0.5,
+    }  # fmt: skip
+    write_lines(run / "metrics.jsonl", [{"step": 1, **times}])
+    (pages / "times.html").write_text(render(sources([run])), encoding="utf-8")
+    opened.show("times.html")
+    rows = opened.eval_on_selector_all(".times tr", "rows => rows.map(row => row.innerText)")
+    assert [row.split("\t") for row in rows] == [
+        ["stage (1 step)", "seconds", "of 20 s"],
+        ["score", "12 s", "60 %"],
+        ["reward", "seconds", "of 20 s"],
+        ["judge", "10 s", "50 %"],
+        ["engine", "load", "wake", "sleep", "unload"],
+        ["judge", "4 s", "0.5 s", "0 s", "0 s"],
+    ]
+
+
 def test_the_reward_of_a_response_is_explained(opened: Any) -> None:
     opened.show("one.html#sample/1")
     cells = opened.eval_on_selector_all(".why tbody tr", "rows => rows.map(row => row.innerText)")
