@@ -34,6 +34,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rmrl.config.command_line import CommandLine, command_line, is_flag, malformed, names_data
+from rmrl.config.hidden import hide_secrets
 from rmrl.config.schema import (
     CalibrateConfig,
     CompareConfig,
@@ -338,7 +339,7 @@ def _sweep(line: CommandLine, run: Callable[[Root], None], root: type[Root]) -> 
         for word in HydraConfig.get().overrides.task:
             if word.lstrip("+").partition("=")[0] not in constant:
                 swept.append(word)
-        jobs.append(" ".join(swept) or "without keys of its own")
+        jobs.append(" ".join(hide_secrets(swept)) or "without keys of its own")
         _log.info(f"job {len(jobs)} of the sweep: {jobs[-1]}")
         try:
             run(to_config(composed, root))

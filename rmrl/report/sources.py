@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rmrl.config.hidden import hide_secrets
 from rmrl.config.yaml_file import read_yaml
 from rmrl.data.column_names import DEFAULT_NAMES, ColumnNames
 from rmrl.errors import ConfigError, DataError
@@ -126,6 +129,9 @@ def _start(path: Path) -> dict[str, str]:
     for key in ("started", "command"):
         if isinstance(run, dict) and run.get(key):
             facts[key] = str(run[key])
+    if "command" in facts:  # earlier releases recorded it as it was typed
+        with suppress(ValueError):
+            facts["command"] = shlex.join(hide_secrets(shlex.split(facts["command"])))
     return facts
 
 

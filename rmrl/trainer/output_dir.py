@@ -20,6 +20,7 @@ from typing import Any, Literal, TextIO
 
 import rmrl
 from rmrl.config import identity as config_identity
+from rmrl.config.hidden import hide_secrets
 from rmrl.config.identity import changeable_keys
 from rmrl.config.schema import Config
 from rmrl.errors import OutputDirError
@@ -106,12 +107,12 @@ def claim(path: Path, *, config: object, config_text: str, resume_mode: str) -> 
 
 def command_line() -> str:
     """Return the command that started this process, as a shell reads it, without the folder of its
-    program."""
+    program and without secrets."""
     program = Path(sys.argv[0])
     words = [program.name, *sys.argv[1:]]
     if program.suffix == ".py":
         words[:1] = ["python", "-m", f"rmrl.{program.stem}"]
-    return shlex.join(words)
+    return shlex.join(hide_secrets(words))
 
 
 def refuse_other_run(path: Path, *, config: object, resume_mode: str) -> Literal["new", "resume"]:

@@ -102,7 +102,10 @@ def test_samples_carry_what_explains_their_reward(page: str) -> None:
 def test_the_overview_says_what_the_run_was(run: Path) -> None:
     config = run / "config.yaml"
     config.write_text(config.read_text() + "actor_rollout_ref: {model: {path: models/small}}\n")
-    record = {"started": "2026-03-01T10:00:00+0000", "command": "rmrl train trainer.steps=2"}
+    record = {
+        "started": "2026-03-01T10:00:00+0000",
+        "command": "rmrl train trainer.steps=2 a.token=abc",
+    }
     (run / "run.json").write_text(json.dumps(record))
     about = data_of(render(sources([run])), "data")["sources"][0]["about"]
     assert about == [
@@ -110,7 +113,7 @@ def test_the_overview_says_what_the_run_was(run: Path) -> None:
         ["combined by", "weighted_sum"],
         ["model", "models/small"],
         ["started", "2026-03-01T10:00:00+0000"],
-        ["command", "rmrl train trainer.steps=2"],
+        ["command", "rmrl train trainer.steps=2 'a.token=<secret>'"],
     ]
 
 

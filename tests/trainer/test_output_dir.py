@@ -56,6 +56,19 @@ def test_the_record_of_a_run_has_the_command_that_started_it(
     assert commands[1] == "python -m rmrl.main_train trainer.seed=2"
 
 
+def test_the_record_of_a_run_has_no_secret_of_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = "reward.specs.judge.url=https://me:hunter2@host/v1"
+    header = "reward.specs.judge.headers={Authorization: Bearer s3cret-value}"
+    monkeypatch.setattr(sys, "argv", ["/opt/bin/rmrl", "train", url, header])
+    take(tmp_path).close()
+    command = json.loads((tmp_path / "run.json").read_text())["command"]
+    assert "hunter2" not in command
+    assert "s3cret-value" not in command
+    assert command.count("<secret>") == 2
+
+
 def test_keys_that_may_change_resume_and_the_new_text_is_kept_beside(tmp_path: Path) -> None:
     take(tmp_path).close()
     longer = Config()
