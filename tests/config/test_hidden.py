@@ -12,7 +12,7 @@ from rmrl.config.schema import CalibrateConfig, Config, EvalConfig, ScoreConfig,
 
 
 @pytest.mark.parametrize(
-    ("word", "shown"),
+    ("word", "recorded"),
     [
         ("reward.specs.judge.api_key=abc123", "reward.specs.judge.api_key=<secret>"),
         ("+a.env_vars.HF_TOKEN=abc=def", "+a.env_vars.HF_TOKEN=<secret>"),
@@ -43,14 +43,14 @@ from rmrl.config.schema import CalibrateConfig, Config, EvalConfig, ScoreConfig,
         ("proxy=Bearer abcdef123", "proxy=Bearer <secret>"),
     ],
 )
-def test_a_secret_is_hidden(word: str, shown: str) -> None:
-    assert hide_secrets(["rmrl", word]) == ["rmrl", shown]
+def test_a_secret_is_hidden(word: str, recorded: str) -> None:
+    assert hide_secrets(["rmrl", word]) == ["rmrl", recorded]
 
 
 def test_the_word_behind_a_flag_is_hidden() -> None:
     words = ["--token", "abc", "data.files=a.jsonl", "--token", "--full"]
-    shown = ["--token", "<secret>", "data.files=a.jsonl", "--token", "--full"]
-    assert hide_secrets(words) == shown
+    recorded = ["--token", "<secret>", "data.files=a.jsonl", "--token", "--full"]
+    assert hide_secrets(words) == recorded
 
 
 @pytest.mark.parametrize(
@@ -84,5 +84,5 @@ def test_no_key_of_the_configuration_is_taken_for_a_secret(root: type) -> None:
 
 
 def test_a_command_line_with_hidden_words_is_read_back_by_a_shell() -> None:
-    shown = shlex.join(hide_secrets(["rmrl", "train", "a.password=x y", "b=1"]))
-    assert shlex.split(shown) == ["rmrl", "train", "a.password=<secret>", "b=1"]
+    line = shlex.join(hide_secrets(["rmrl", "train", "a.password=x y", "b=1"]))
+    assert shlex.split(line) == ["rmrl", "train", "a.password=<secret>", "b=1"]
