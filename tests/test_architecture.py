@@ -52,6 +52,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "files",
         "clock",
         "heartbeat",
+        "ports",
         "logs",
         "columns",
         "thinking",

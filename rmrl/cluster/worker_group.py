@@ -4,7 +4,6 @@ rank 0."""
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from ray.util.scheduling_strategies import (
 from rmrl.cluster.processes import RayHost, RayProcess, call_name, finish, stalled
 from rmrl.cluster.watch import loss, unless_lost
 from rmrl.errors import ClusterLostError, InfrastructureError
+from rmrl.ports import HeldPort
 
 PLACEMENT_TIMEOUT_S = 120.0
 """For places that others may still hold."""
@@ -38,7 +38,10 @@ class RankLocation:
 
 
 class Anchor:
-    """Runs at each location; reports its place and finds a free port there."""
+    """Runs at each location; reports its place and holds free ports there."""
+
+    def __init__(self) -> None:
+        self._ports: list[HeldPort] = []
 
     def location(self) -> RankLocation:
         context = ray.get_runtime_context()
@@ -48,9 +51,10 @@ class Anchor:
         )
 
     def free_port(self) -> int:
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            return int(probe.getsockname()[1])
+        """Return a port of this machine that nobody else is given while the anchor lives."""
+        port = HeldPort()
+        self._ports.append(port)
+        return port.number
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -74,13 +73,6 @@ class ChildServer:
             self._guard.kill()
             self._guard.wait()
         self._log.close()
-
-
-def free_port() -> int:
-    """Return a port of 127.0.0.1 on which no process listens now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def guard(command: Sequence[str], grace_s: float) -> int:

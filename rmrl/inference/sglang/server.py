@@ -12,8 +12,9 @@ from typing import Any
 import httpx
 
 from rmrl.errors import EngineLoadError
-from rmrl.inference.sglang.child_server import ChildServer, free_port
+from rmrl.inference.sglang.child_server import ChildServer
 from rmrl.inference.sglang.launch import ATTACH_TIMEOUT_S, LOAD_TIMEOUT_S, server_environment
+from rmrl.ports import HeldPort
 
 WEIGHTS = "weights"
 KV_CACHE = "kv_cache"
@@ -38,6 +39,7 @@ class Server:
     base_url: str = ""
     info: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What /get_server_info answered after the start."""
+    _port: HeldPort | None = None
     _stopped: bool = False
 
     def open(self, command: Callable[[int], list[str]], *, not_installed: str) -> str:
@@ -50,10 +52,10 @@ class Server:
             return self.base_url
         if importlib.util.find_spec("sglang") is None:
             raise EngineLoadError(not_installed)
-        port = free_port()
+        self._port = HeldPort("127.0.0.1")
         environment = server_environment(device=self.device, threads=self.threads)
-        self.child = ChildServer(command(port), environment)
-        self.base_url = f"http://127.0.0.1:{port}"
+        self.child = ChildServer(command(self._port.number), environment)
+        self.base_url = f"http://127.0.0.1:{self._port.number}"
         return self.base_url
 
     def wait_until_healthy(self) -> None:
@@ -113,6 +115,8 @@ class Server:
         self.child = None
         if child is not None:
             child.stop()
+        if self._port is not None:
+            self._port.close()
 
 
 def device_bytes(info: Mapping[str, Any], *, freed: Collection[str] = ()) -> int:
