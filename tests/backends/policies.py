@@ -16,12 +16,14 @@ import numpy as np
 import torch
 
 from rmrl.backends.base import ProcessSettings, TrainSettings
+from rmrl.backends.fsdp.engine import FSDPEngine
 from rmrl.backends.micro_batches import split_by_length
 from rmrl.config.schema import ActorConfig, CriticConfig, FSDPConfig, ModelConfig, OptimConfig
 from rmrl.types import Ragged, TrainBatch
 from tests.fork_server import ForkServer, start_fresh
 from tests.patience import PATIENCE_S
 
+ONE_PROCESS = ProcessSettings(threads=1, timeout_s=60)
 VOCABULARY = 512
 TEMPERATURE = 0.9
 
@@ -53,6 +55,11 @@ def write_policy(folder: Path) -> Path:
         tokenizer_object=words, bos_token="<s>", eos_token="</s>", pad_token="<pad>"
     ).save_pretrained(folder)
     return folder
+
+
+def engine(settings: TrainSettings) -> FSDPEngine:
+    """An engine in this process alone."""
+    return FSDPEngine(settings=settings, process=ONE_PROCESS)
 
 
 def make_batch(rows: int, *, seed: int, streams: bool = True) -> TrainBatch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,17 +9,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rmrl.backends.base import ProcessSettings, TrainSettings
-from rmrl.backends.fsdp.engine import FSDPEngine
-from rmrl.backends.process_group import leave_group
 from rmrl.config.schema import FSDPConfig, OptimConfig
 from rmrl.errors import ConfigError
 from tests.backends.policies import (
+    engine,
     make_batch,
     make_critic_batch,
     make_critic_settings,
     make_settings,
-    write_policy,
 )
 
 LORA = {"lora_rank": 4, "lora_alpha": 16}
@@ -28,19 +24,7 @@ PACKED = {"use_remove_padding": True, "attn_implementation": "sdpa"}
 OPTIM = OptimConfig(lr=1e-2)
 
 
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_policy(tmp_path_factory.mktemp("policy"))
-
-
-@pytest.fixture(autouse=True)
-def _leave_group() -> Iterator[None]:
-    yield
-    leave_group()
-
-
-def engine(settings: TrainSettings) -> FSDPEngine:
-    return FSDPEngine(settings=settings, process=ProcessSettings(threads=1, timeout_s=60))
+pytestmark = pytest.mark.usefixtures("_leaves_group")
 
 
 # --- LoRA

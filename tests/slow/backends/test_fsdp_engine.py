@@ -4,7 +4,6 @@ differently."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM
 
-from rmrl.backends.base import ProcessSettings, TrainSettings
+from rmrl.backends.base import ProcessSettings
 from rmrl.backends.fsdp import fsdp2
 from rmrl.backends.fsdp.engine import FSDPEngine
 from rmrl.backends.worker import TrainWorker
@@ -24,15 +23,17 @@ from rmrl.config.schema import FSDPConfig
 from rmrl.errors import CheckpointError, ConfigError
 from rmrl.types import Metrics, Ragged, TrainBatch
 from tests.backends.policies import (
+    ONE_PROCESS,
     TEMPERATURE,
+    engine,
     make_batch,
     make_settings,
     run_group,
     share,
-    write_policy,
 )
 
-ONE_PROCESS = ProcessSettings(threads=1, timeout_s=60)
+pytestmark = pytest.mark.usefixtures("_leaves_group")
+
 UPDATES = 6
 COMPARED = (
     "policy/loss",
@@ -43,23 +44,6 @@ COMPARED = (
     "policy/clip_fraction",
     "policy/tokens",
 )
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_policy(tmp_path_factory.mktemp("policy"))
-
-
-@pytest.fixture(autouse=True)
-def _leave_group() -> Iterator[None]:
-    yield
-    from rmrl.backends.process_group import leave_group
-
-    leave_group()
-
-
-def engine(settings: TrainSettings) -> FSDPEngine:
-    return FSDPEngine(settings=settings, process=ONE_PROCESS)
 
 
 def train(trained: FSDPEngine, process: ProcessSettings, steps: range) -> list[Metrics]:
@@ -374,25 +358,26 @@ def two_process_run(
     return {**result, "folder": folder}
 
 
+@pytest.mark.parametrize(
+    ("how", "first"),
+    [
+        pytest.param("curve", 0, id="shards"),
+        pytest.param("hybrid", 0, id="replicas of shards"),
+        pytest.param("resumed", 3, id="what one process saved"),
+    ],
+)
 def test_two_processes_learn_as_one(
+    one_process_run: dict[str, Any], two_process_run: dict[str, Any], how: str, first: int
+):
+    assert_same_curve(two_process_run[how], one_process_run["curve"][first:])
+
+
+def test_two_processes_compute_as_one(
     one_process_run: dict[str, Any], two_process_run: dict[str, Any]
 ):
-    assert_same_curve(two_process_run["curve"], one_process_run["curve"])
     assert two_process_run["logprobs"] == pytest.approx(
         one_process_run["logprobs"].tolist(), abs=1e-4
     )
-
-
-def test_replicas_of_shards_learn_as_one(
-    one_process_run: dict[str, Any], two_process_run: dict[str, Any]
-):
-    assert_same_curve(two_process_run["hybrid"], one_process_run["curve"])
-
-
-def test_two_processes_resume_what_one_saved(
-    one_process_run: dict[str, Any], two_process_run: dict[str, Any]
-):
-    assert_same_curve(two_process_run["resumed"], one_process_run["curve"][3:])
 
 
 def test_one_process_resumes_what_two_saved(
