@@ -45,7 +45,8 @@ def test_every_failed_job_is_reported_with_the_code_of_the_first(
         "- data.files=missing.jsonl: DataError: data.files: missing.jsonl does not exist"
     )
     assert [row["reward"] for row in read_lines(folder / "a.jsonl")] == [1.0]
-    assert set(files(folder)) - set(before) == {"a.jsonl", "a.jsonl.log"}  # no folder multirun
+    written = {"a.jsonl", "a.jsonl.log", "a.jsonl.summary.json"}
+    assert set(files(folder)) - set(before) == written  # no folder multirun
 
 
 def test_a_job_is_announced_by_what_it_has_for_itself(caplog: pytest.LogCaptureFixture) -> None:

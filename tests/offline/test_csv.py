@@ -118,10 +118,10 @@ def test_a_job_that_breaks_off_goes_on_and_gives_the_same_bytes(
     clean = score(bench, file, "clean.csv", "data.batch_size=2")
     add = Job.add
 
-    def add_twice(job: Job, *arguments: Any) -> None:
+    def add_twice(job: Job, *arguments: Any, **named: Any) -> None:
         if job.batches_done == 2:
             raise KeyboardInterrupt
-        add(job, *arguments)
+        add(job, *arguments, **named)
 
     with monkeypatch.context() as patched:
         patched.setattr(Job, "add", add_twice)

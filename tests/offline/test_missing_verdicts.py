@@ -82,10 +82,10 @@ def test_the_table_is_of_the_whole_file_also_when_the_job_went_on(
     )
     add = Job.add
 
-    def add_twice(job: Job, *arguments: Any) -> None:
+    def add_twice(job: Job, *arguments: Any, **named: Any) -> None:
         if job.batches_done == 2:
             raise KeyboardInterrupt
-        add(job, *arguments)
+        add(job, *arguments, **named)
 
     with monkeypatch.context() as patched:
         patched.setattr(Job, "add", add_twice)

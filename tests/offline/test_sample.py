@@ -129,8 +129,8 @@ def test_a_job_that_broke_off_goes_on_with_the_same_rows(
     base = (f"data.files={file}", f"out={bench.folder}/s.jsonl", "data.batch_size=1")
     added = Job.add
 
-    def stops(job: Job, *arguments: Any) -> None:
-        added(job, *arguments)
+    def stops(job: Job, *arguments: Any, **named: Any) -> None:
+        added(job, *arguments, **named)
         if job.batches_done == 3:
             raise KeyboardInterrupt
 
