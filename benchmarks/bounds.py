@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmrl.rewards.code.extract import code_block, fenced_blocks
-from rmrl.rewards.kinds.rule import RuleReward
-from rmrl.rewards.rules.dropin import FunctionSource, load_dropin
-from rmrl.rewards.rules.pool import RulePool
+from rmrl.rewards.dropins.dropin import FunctionSource, load_dropin
+from rmrl.rewards.kinds.code.extract import code_block, fenced_blocks
+from rmrl.rewards.kinds.rule.pool import RulePool
+from rmrl.rewards.kinds.rule.reward import RuleReward
 from rmrl.telemetry.at_k import win_shares
 from rmrl.types import ScoreItem
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.rewards.rig import open_scorer
 from rmrl.config.schema import RewardConfig
-from rmrl.rewards.scoring.items import ResponseRow
+from rmrl.rewards.session.items import ResponseRow
 from rmrl.types import Prompt
 
 

@@ -80,8 +80,8 @@ def texts(path: Path, count: int) -> list[tuple[str, str]]:
 def engine(path: str, runner: Any, *, dtype: str, threads: int) -> Any:
     """A started vLLM engine in this process."""
     from rmrl.inference.environment import engine_environment
-    from rmrl.inference.scoring_base import EngineSpec
-    from rmrl.inference.vllm.scoring import VLLMEngine
+    from rmrl.inference.reward_engine_base import EngineSpec
+    from rmrl.inference.vllm.reward_engine import VLLMEngine
 
     os.environ.update(engine_environment(device="cpu", threads=threads))
     spec = EngineSpec(
@@ -124,7 +124,7 @@ def scalar(
     made = engine(path, "pooling", dtype=dtype, threads=threads)
     from transformers import AutoTokenizer
 
-    from rmrl.inference.scoring_base import PoolingRequest
+    from rmrl.inference.reward_engine_base import PoolingRequest
 
     tokenizer = AutoTokenizer.from_pretrained(path)
     encoded = [
@@ -143,7 +143,7 @@ def judge(
     made = engine(path, "generate", dtype=dtype, threads=threads)
     from transformers import AutoTokenizer
 
-    from rmrl.inference.scoring_base import GenerateRequest
+    from rmrl.inference.reward_engine_base import GenerateRequest
     from rmrl.types import Sampling
 
     tokenizer = AutoTokenizer.from_pretrained(path)

@@ -24,12 +24,12 @@ from typing import Any
 
 from rmrl.cluster.fake import FakeHost
 from rmrl.config.schema import RewardConfig
-from rmrl.inference.fake.scoring import FakeEngine
-from rmrl.inference.scoring_base import EngineSpec, GenerateRequest, PoolingRequest
-from rmrl.rewards.kinds.generative import GenerativeReward
+from rmrl.inference.fake.reward_engine import FakeEngine
+from rmrl.inference.reward_engine_base import EngineSpec, GenerateRequest, PoolingRequest
+from rmrl.rewards.kinds.generative.reward import GenerativeReward
 from rmrl.rewards.residency import Residency, plan_engines
-from rmrl.rewards.scoring.items import ResponseRow
-from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.session.items import ResponseRow
+from rmrl.rewards.session.scorer import Scorer
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.tokenizer import load_tokenizer
 from rmrl.types import Prompt, Sampling

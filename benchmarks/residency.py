@@ -33,7 +33,7 @@ from rmrl.cluster.processes import RayHost
 from rmrl.cluster.session import ray_session
 from rmrl.config.schema import RewardEngineConfig
 from rmrl.inference.environment import engine_environment
-from rmrl.inference.scoring_base import EngineSpec, GenerateRequest, PoolingRequest
+from rmrl.inference.reward_engine_base import EngineSpec, GenerateRequest, PoolingRequest
 from rmrl.logs import command_log
 from rmrl.rewards.residency import Budget, EnginePlan, Residency, Room, plan_engines, sized
 from rmrl.rewards.specs.spec import RewardSpec

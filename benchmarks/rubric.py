@@ -30,14 +30,14 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.inference.environment import engine_environment
-from rmrl.inference.scoring_base import EngineSpec, GenerateRequest
-from rmrl.rewards.judging.asking import answer_form, fill, template
+from rmrl.inference.reward_engine_base import EngineSpec, GenerateRequest
 from rmrl.rewards.kinds import REWARD_KINDS
-from rmrl.rewards.kinds.context import KindContext
-from rmrl.rewards.kinds.generative import GenerativeReward
-from rmrl.rewards.kinds.rendering import as_judge_input, exhibits, tokenize_all
-from rmrl.rewards.kinds.rubric import RubricReward
-from rmrl.rewards.rules.pool import RulePool
+from rmrl.rewards.kinds.generative.reward import GenerativeReward
+from rmrl.rewards.kinds.judge.asking import answer_form, fill, template
+from rmrl.rewards.kinds.rubric.reward import RubricReward
+from rmrl.rewards.kinds.rule.pool import RulePool
+from rmrl.rewards.kinds.shared.context import KindContext
+from rmrl.rewards.kinds.shared.rendering import as_judge_input, exhibits, tokenize_all
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.tokenizer import load_tokenizer
 from rmrl.types import Sampling, ScoreItem
@@ -236,7 +236,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     os.environ.update(engine_environment(device="cpu", threads=args.threads))
-    from rmrl.inference.vllm.scoring import VLLMEngine
+    from rmrl.inference.vllm.reward_engine import VLLMEngine
 
     tokenizer = load_tokenizer(str(args.judge), trust_remote_code=False)
     engine = VLLMEngine(engine_spec(args))

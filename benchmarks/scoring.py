@@ -30,14 +30,14 @@ from rmrl.cluster.devices import cores, local_devices
 from rmrl.cluster.processes import RayHost
 from rmrl.config.schema import RewardConfig, RewardEngineConfig
 from rmrl.inference.environment import engine_environment
-from rmrl.inference.scoring_base import EngineSpec
+from rmrl.inference.reward_engine_base import EngineSpec
 from rmrl.inference.vllm.arguments import (
     EXACT_ARGUMENTS,
     EXACT_ENVIRONMENT,
     engine_arguments,
 )
-from rmrl.rewards.scoring.items import ResponseRow
-from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.session.items import ResponseRow
+from rmrl.rewards.session.scorer import Scorer
 from rmrl.types import Prompt
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -20,7 +20,7 @@ from typing import Any
 from rmrl.data import prepare
 from rmrl.errors import DataError
 from rmrl.exit import exit_code
-from rmrl.rewards.judging.asking import conversation_text
+from rmrl.rewards.kinds.judge.asking import conversation_text
 
 DATA_SOURCE = "openai/healthbench"
 

@@ -28,7 +28,7 @@ from rmrl.data import prepare
 from rmrl.data.sources import HubNames
 from rmrl.errors import DataError
 from rmrl.exit import exit_code
-from rmrl.rewards.rules.verifiers.format import last_boxed
+from rmrl.rewards.answers.format import last_boxed
 
 INSTRUCTION = "Let's think step by step and output the final answer within \\boxed{}."
 DATA_SOURCE = "hendrycks/math"

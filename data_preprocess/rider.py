@@ -32,7 +32,7 @@ from rmrl.data import prepare
 from rmrl.data.sources import local_records
 from rmrl.errors import ConfigError, DataError
 from rmrl.exit import exit_code
-from rmrl.rewards.rules.dropin import load_dropin
+from rmrl.rewards.dropins.dropin import load_dropin
 
 FIELDS = ("input", "grm_input", "target")
 NUMBERED = {"规则": "rules", "知识": "knowledge"}

@@ -1,11 +1,11 @@
 """Rule: 1 if the response's final number equals the reference number, else 0 (see
-rmrl/rewards/rules/verifiers/gsm8k.py).
+rmrl/rewards/answers/gsm8k.py).
 
 `extra_info["gsm8k_method"]` may be "strict" (only a number after "####" counts) or "flexible"
 (default).
 """
 
-from rmrl.rewards.rules.verifiers import gsm8k
+from rmrl.rewards.answers import gsm8k
 
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):

@@ -1,7 +1,7 @@
 """Rule: 1 if the response's final answer equals the reference mathematically, else 0 (see
-rmrl/rewards/rules/verifiers/math_equal.py)."""
+rmrl/rewards/answers/math_equal.py)."""
 
-from rmrl.rewards.rules.verifiers import math_equal
+from rmrl.rewards.answers import math_equal
 
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):

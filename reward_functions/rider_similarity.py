@@ -7,7 +7,7 @@ embedding model of the replies' language with reward.specs.rider_similarity.path
 
 import json
 
-from rmrl.rewards.kinds.similarity import curve_value
+from rmrl.rewards.kinds.similarity.reward import curve_value
 
 SPEC = {"kind": "similarity"}
 CURVE = ((0.65, 0.1), (0.85, 1.0))

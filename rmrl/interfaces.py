@@ -33,7 +33,7 @@ class RewardKind(ItemScorer, Protocol):
 
     @classmethod
     def from_spec(cls, spec: Any, context: Any) -> RewardKind:
-        """Build it from a RewardSpec and a KindContext (rmrl.rewards.kinds.context)."""
+        """Build it from a RewardSpec and a KindContext (rmrl.rewards.kinds.shared.context)."""
         ...
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rmrl.data.responses import AnsweredRow
     from rmrl.offline.check import CheckedScoring
     from rmrl.offline.estimate import Workload
-    from rmrl.rewards.scoring.items import ResponseRow
+    from rmrl.rewards.session.items import ResponseRow
     from rmrl.rewards.specs.spec import RewardSpec
     from rmrl.trainer.check import Checked
     from rmrl.types import Prompt
@@ -136,7 +136,7 @@ def _of_scoring(arguments: argparse.Namespace) -> Plan:
 def _of_training(arguments: argparse.Namespace) -> Plan:
     from rmrl.offline.check import CheckedScoring, depends_on_batch, needs_whole_groups
     from rmrl.offline.estimate import first_of_each
-    from rmrl.rewards.scoring.items import OTHER_ANSWER
+    from rmrl.rewards.session.items import OTHER_ANSWER
     from rmrl.trainer.check import check
 
     config = compose_config(arguments.overrides, Config)
@@ -221,7 +221,7 @@ def _step(training: Checked, *, count: int) -> Workload:
 def _compared_count(arguments: argparse.Namespace, specs: Sequence[RewardSpec]) -> int:
     """Return the number of rows to score in two ways: none where no reward computes in reduced
     precision."""
-    from rmrl.offline.shift import reduced_types
+    from rmrl.offline.batch_dependence import reduced_types
 
     return arguments.shift_rows if any(map(reduced_types, specs)) else 0
 
@@ -237,7 +237,7 @@ def _trainer(config: Config) -> ScoreTrainerConfig:
 
 
 def _response_rows(prompts: Sequence[Prompt], texts: Sequence[Sequence[str]]) -> list[ResponseRow]:
-    from rmrl.rewards.scoring.items import ResponseRow
+    from rmrl.rewards.session.items import ResponseRow
 
     rows: list[ResponseRow] = []
     for group, prompt in enumerate(prompts):

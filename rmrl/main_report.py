@@ -27,7 +27,7 @@ def run(given: argparse.Namespace) -> None:
     """Write the page."""
     from rmrl.errors import DataError
     from rmrl.files import write_whole
-    from rmrl.offline.browse import names_of_words
+    from rmrl.offline.scored_responses import names_of_words
     from rmrl.report.page import render
     from rmrl.report.sources import sources
 

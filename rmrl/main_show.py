@@ -25,8 +25,8 @@ from rmrl.exit import ends_with_its_reader, exit_code
 
 def run(options: argparse.Namespace) -> None:
     """Print the selected responses, or a list, through a pager on a terminal."""
-    from rmrl.offline.browse import names_of_words, page, responses, select
-    from rmrl.offline.where import condition
+    from rmrl.offline.conditions import condition
+    from rmrl.offline.scored_responses import names_of_words, page, responses, select
 
     if str(options.file) in ("presets", "kinds") and not options.file.exists():
         from rmrl.rewards.catalogue.listing import catalogue_text

@@ -11,7 +11,7 @@
 
 The marks are those of the models' chat templates and of vLLM's reasoning parsers
 (docs.vllm.ai/en/latest/api/vllm/reasoning). gpt-oss writes channels and Granite 3.2 sentences
-instead: `rmrl.rewards.judging.response_parts`.
+instead: `rmrl.rewards.reads.response_parts`.
 """
 
 from __future__ import annotations

@@ -174,7 +174,10 @@ STALLED_FAST = (
 )
 STALLED_SLOW = (
     *("tests/slow/offline/test_killed.py", "tests/slow/cluster/test_processes.py"),
-    *("tests/slow/rewards/code/test_hostile.py", "tests/slow/inference/rollout/test_answers.py"),
+    *(
+        "tests/slow/rewards/kinds/code/test_hostile.py",
+        "tests/slow/inference/rollout/test_answers.py",
+    ),
 )
 MUTANTS = (
     *("config=30", "data=20", "evaluation=30", "offline=30", "trainer=45", "rewards=75"),
@@ -182,7 +185,7 @@ MUTANTS = (
 )
 MUTANT_TESTS = (
     *("config", "data", "evaluation", "offline", "trainer", "rewards", "serve", "telemetry"),
-    *("inference", "cluster", "scoring", "contracts", "faults", "reward_functions"),
+    *("inference", "cluster", "assemble", "contracts", "faults", "reward_functions"),
 )
 STEPS = (
     Step(

@@ -34,7 +34,7 @@ from rmrl.config.schema import (
 )
 from rmrl.config.schema.fields import may_change, rule_of
 from rmrl.rewards.kinds import REWARD_KINDS
-from rmrl.rewards.specs.entries import sampling_of
+from rmrl.rewards.specs.values import sampling_of
 from rmrl.types import Sampling
 from scripts.wrap_prose import wrap
 

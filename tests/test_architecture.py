@@ -38,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("exit",),
     ("report", "evaluation", "doctor", "serve", "adapters"),
     ("trainer", "offline"),
-    ("scoring",),
+    ("assemble",),
     ("rewards", "backends", "cluster", "telemetry"),
     ("inference",),
     ("algorithms", "data", "models"),
@@ -89,19 +89,19 @@ FORBIDDEN_CALLS: dict[str, str] = {
 ALLOWED_CALLS: dict[tuple[str, str], str] = {
     # (file, call) -> why it is safe there.
     (
-        "rewards/rules/dropin.py",
+        "rewards/dropins/dropin.py",
         "exec",
     ): "loads the user's own reward function, from the text that was hashed",
     (
-        "rewards/code/inside/candidate.py",
+        "rewards/kinds/code/inside/candidate.py",
         "exec",
     ): "part of the program inside the sandbox; nothing imports it",
     (
-        "rewards/code/inside/tester.py",
+        "rewards/kinds/code/inside/tester.py",
         "exec",
     ): "part of the program inside the sandbox; nothing imports it",
     (
-        "rewards/rules/worker.py",
+        "rewards/kinds/rule/worker.py",
         "pickle.loads",
     ): "reads the socket pair inherited from its own parent process",
 }

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from rmrl import main_cache
+from rmrl.assemble.resolve import resolve
 from rmrl.cluster.devices import cpu_devices
 from rmrl.config.check_reward import reward_problems
 from rmrl.config.legacy import translate
 from rmrl.config.load import compose_config
 from rmrl.config.schema import Config, ScoreConfig
-from rmrl.rewards.rules.dropin import load_dropin
-from rmrl.rewards.specs.section import Policy
+from rmrl.rewards.dropins.dropin import load_dropin
+from rmrl.rewards.entries.section import Policy
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.scoring.resolve import resolve
 from rmrl.trainer.policy_judge import policy_of
 from rmrl.types import RewardBatch
 from scripts import wrap_prose

@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 
 from rmrl.config.schema import RewardConfig, RewardMonitorConfig
-from rmrl.inference.scoring import ENGINES
+from rmrl.inference.reward_engines import ENGINES
 from rmrl.rewards.combine import COMBINERS, CombineInputs, combine, weights_matrix
 from rmrl.rewards.combine.schedules import schedules_of
+from rmrl.rewards.dropins.dropin import KNOWN_ARGUMENTS
+from rmrl.rewards.entries.section import SHARED_KEYS
 from rmrl.rewards.judging import verdicts
 from rmrl.rewards.kinds import REWARD_KINDS
-from rmrl.rewards.kinds.ensemble import ensemble_results
+from rmrl.rewards.kinds.ensemble.reward import ensemble_results
 from rmrl.rewards.remote import WIRES
 from rmrl.rewards.remote.spec import HTTPSpec, RewardRequest
-from rmrl.rewards.rules.dropin import KNOWN_ARGUMENTS
-from rmrl.rewards.scoring.missing import CAUSES
-from rmrl.rewards.scoring.rows import Rows
-from rmrl.rewards.specs.section import SHARED_KEYS
+from rmrl.rewards.response_facts import Rows
+from rmrl.rewards.session.missing import CAUSES
 from rmrl.rewards.specs.spec import OnMissing, RewardSpec
 from rmrl.rewards.transforms import TRANSFORMS, Chain, chain_of
 from rmrl.types import STATUSES, ScoreItem, ScoreResult, Scores

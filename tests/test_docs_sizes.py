@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from rmrl.assemble.resolve import resolve
 from rmrl.cluster.devices import Devices, Machine
 from rmrl.cluster.nvml import Gpu
 from rmrl.config.check import config_problems
 from rmrl.config.load import compose_config
 from rmrl.config.schema import Config
-from rmrl.scoring.resolve import resolve
 from rmrl.trainer.check import _check_memory
 from rmrl.trainer.plan import Extras
 

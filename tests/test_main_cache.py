@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmrl.inference.scoring_base import TextOutput, ValueOutput
+from rmrl.inference.reward_engine_base import TextOutput, ValueOutput
 from rmrl.main_cache import age_s, gigabytes, main, size_text
 from rmrl.rewards.cache.file import open_file
 from rmrl.rewards.cache.store import CacheStore

@@ -11,7 +11,7 @@ import pytest
 
 from rmrl.config.check import config_problems
 from rmrl.config.load import compose_config
-from rmrl.rewards.rules.dropin import load_dropin
+from rmrl.rewards.dropins.dropin import load_dropin
 from scripts import stage_docs
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -37,10 +37,10 @@ class Judge:
         self.device = local_devices("auto").kind
         os.environ.update(engine_environment(device=self.device, threads=threads))  # type: ignore[arg-type]
         from rmrl.config.schema import RewardEngineConfig
-        from rmrl.inference.scoring_base import EngineSpec
-        from rmrl.inference.vllm.scoring import VLLMEngine
-        from rmrl.rewards.judging.untrusted import neutraliser
-        from rmrl.rewards.rules.dropin import load_dropin
+        from rmrl.inference.reward_engine_base import EngineSpec
+        from rmrl.inference.vllm.reward_engine import VLLMEngine
+        from rmrl.rewards.dropins.dropin import load_dropin
+        from rmrl.rewards.kinds.shared.untrusted import neutraliser
         from rmrl.tokenizer import load_tokenizer
 
         self.tokenizer = load_tokenizer(path, trust_remote_code=False)
@@ -71,7 +71,7 @@ class Judge:
         self, shown: Sequence[tuple[Solution, str]], *, fenced: bool = False
     ) -> list[Reading]:
         """answer_judge's verdicts on (solution, text shown in its place), as they are or fenced."""
-        from rmrl.inference.scoring_base import GenerateRequest
+        from rmrl.inference.reward_engine_base import GenerateRequest
         from rmrl.types import Sampling
 
         assert self._dropin.postprocess is not None
@@ -122,9 +122,9 @@ class Judge:
     def yes(self, shown: Sequence[tuple[Solution, str]], *, fenced: bool = False) -> list[float]:
         """How probable Yes is against No where the shipped template asks whether the response is
         correct; NaN where it is not told."""
-        from rmrl.inference.scoring_base import GenerateRequest
-        from rmrl.rewards.judging.token_scores import ScoreTokens
-        from rmrl.rewards.kinds.rendering import tokenize
+        from rmrl.inference.reward_engine_base import GenerateRequest
+        from rmrl.rewards.kinds.judge.token_scores import ScoreTokens
+        from rmrl.rewards.kinds.shared.rendering import tokenize
         from rmrl.types import Sampling
 
         answers = ScoreTokens(ANSWERS, self.tokenizer, where="yes")
@@ -145,10 +145,10 @@ class Judge:
         return [math.nan if score is None else score[0] for score in found]
 
     def _asked_whether(self, solution: Solution, text: str, fenced: bool) -> Any:
-        from rmrl.rewards.judging.asking import answer_form, fill, template
-        from rmrl.rewards.judging.untrusted import new_fence
-        from rmrl.rewards.kinds.generative import CHECK
-        from rmrl.rewards.kinds.rendering import Exhibit, as_judge_input
+        from rmrl.rewards.kinds.generative.reward import CHECK
+        from rmrl.rewards.kinds.judge.asking import answer_form, fill, template
+        from rmrl.rewards.kinds.shared.rendering import Exhibit, as_judge_input
+        from rmrl.rewards.kinds.shared.untrusted import new_fence
 
         fence = new_fence(text, salt=solution.question)
         told = {
@@ -164,14 +164,14 @@ class Judge:
     def _fence(self, solution: Solution, text: str) -> Any:
         """Of the part that is shown: answer_judge takes the last TAIL characters, so less is left
         for the text between the marks."""
-        from rmrl.rewards.judging.untrusted import new_fence
+        from rmrl.rewards.kinds.shared.untrusted import new_fence
 
         assert self._dropin.preprocess is not None
         room = self._dropin.preprocess.__globals__["TAIL"] - len(new_fence("").wrap(""))
         return new_fence(text[-room:], salt=solution.question)
 
     def _ids(self, messages: Any) -> tuple[int, ...]:
-        from rmrl.rewards.kinds.rendering import tokenize
+        from rmrl.rewards.kinds.shared.rendering import tokenize
 
         return tokenize(
             messages, self.tokenizer, generation_prompt=True, where="answer_judge"

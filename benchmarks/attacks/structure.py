@@ -25,7 +25,7 @@ and tool calls, GLM, BERT, T5."""
 def measure_structure(judge: Judge, rows: Sequence[Trial]) -> dict[str, Any]:
     """How many of answer_judge's prompts hold injected control tokens and forged turns, before and
     after neutralising."""
-    from rmrl.rewards.judging.untrusted import neutraliser
+    from rmrl.rewards.kinds.shared.untrusted import neutraliser
 
     widened = copy.deepcopy(judge.tokenizer)
     widened.add_tokens(list(FAMILIES), special_tokens=True)
@@ -67,7 +67,7 @@ class _Structure:
     """Control tokens of a prompt, the ends of its turns, and the turns of the assistant."""
 
     def __init__(self, messages: Any, tokenizer: Any) -> None:
-        from rmrl.rewards.kinds.rendering import tokenize
+        from rmrl.rewards.kinds.shared.rendering import tokenize
 
         ids = tokenize(messages, tokenizer, generation_prompt=True, where="structure").token_ids
         tokens = tokenizer.convert_ids_to_tokens(list(ids))

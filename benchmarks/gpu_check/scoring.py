@@ -15,7 +15,7 @@ from benchmarks.gpu_check.model import write_scorer
 from benchmarks.gpu_check.rig import Numbers, Rig, Skip, require
 from benchmarks.gpu_check.training import on_cuda
 from rmrl.inference.environment import engine_environment
-from rmrl.inference.scoring_base import EngineSpec, GenerateRequest, PoolingRequest, Runner
+from rmrl.inference.reward_engine_base import EngineSpec, GenerateRequest, PoolingRequest, Runner
 from rmrl.types import Sampling
 
 ROWS = 64
@@ -64,7 +64,7 @@ def _engine(rig: Rig, runner: Runner, path: str) -> Any:
     os.environ.update(
         engine_environment(device=rig.device, threads=rig.threads, batch_invariant=True)
     )
-    from rmrl.inference.vllm.scoring import VLLMEngine
+    from rmrl.inference.vllm.reward_engine import VLLMEngine
 
     spec = EngineSpec(
         path=path, runner=runner, name="vllm", dtype=rig.dtype, max_model_len=1024, max_num_seqs=ROWS, max_num_batched_tokens=8192,

@@ -21,8 +21,8 @@ from benchmarks.rewards.plain import compared, one_after_another, summary
 from benchmarks.rewards.rig import Sizes, Step, engine_settings, open_scorer, say, scored, spread
 from benchmarks.rewards.solutions import Solutions
 from rmrl.config.schema import RewardConfig, RewardEngineConfig
-from rmrl.rewards.scoring.items import ResponseRow
-from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.session.items import ResponseRow
+from rmrl.rewards.session.scorer import Scorer
 
 REWARDS = ("answer_judge", "relevance", "nearness", "second_judge")
 """In the order in which k grows."""

@@ -18,7 +18,7 @@ from benchmarks.rewards.memory import peak_memory
 from benchmarks.rewards.rig import ROOT, Sizes, Step, ratios, say, spread
 from rmrl.cluster.devices import local_devices
 from rmrl.inference.environment import engine_environment
-from rmrl.rewards.scoring.items import ResponseRow
+from rmrl.rewards.session.items import ResponseRow
 from rmrl.types import ScoreResult
 
 WAYS = ("one_by_one", "batched")

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rmrl.assemble.build import standalone_scorer
+from rmrl.assemble.memory import budget_of, budgets, prepare_engines, scoring_plan
+from rmrl.assemble.resolve import resolve
 from rmrl.cluster.devices import local_devices
 from rmrl.config.schema import RewardConfig, ScoreTrainerConfig
 from rmrl.errors import ConfigError
 from rmrl.logs import command_log
-from rmrl.rewards.scoring.items import ResponseRow
-from rmrl.rewards.scoring.scorer import Scorer
-from rmrl.scoring.build import standalone_scorer
-from rmrl.scoring.memory import budget_of, budgets, prepare_engines, scoring_plan
-from rmrl.scoring.resolve import resolve
+from rmrl.rewards.session.items import ResponseRow
+from rmrl.rewards.session.scorer import Scorer
 from rmrl.types import Metrics, RewardBatch
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,7 +21,7 @@ from benchmarks.rewards.rig import (
 )
 from benchmarks.rewards.solutions import Solutions
 from rmrl.config.schema import RewardCacheConfig, RewardConfig, RewardEngineConfig
-from rmrl.rewards.scoring.items import ResponseRow
+from rmrl.rewards.session.items import ResponseRow
 
 CLOSED = {"gate_0": 0.0, "gate_50": 0.5, "gate_90": 0.9}
 """Share of rows that the rule refuses."""

@@ -20,8 +20,8 @@ from benchmarks.rewards.rig import (
 )
 from benchmarks.rewards.solutions import Solutions, relabelled
 from rmrl.config.schema import RewardConfig, RewardEngineConfig
-from rmrl.rewards.scoring.items import ResponseRow
-from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.session.items import ResponseRow
+from rmrl.rewards.session.scorer import Scorer
 
 JUDGES = ("copies", "checks", "union")
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmrl.rewards.rules.verifiers.gsm8k import extract_answer
-from rmrl.rewards.scoring.items import ResponseRow
+from rmrl.rewards.answers.gsm8k import extract_answer
+from rmrl.rewards.session.items import ResponseRow
 from rmrl.types import Prompt
 
 SHORTEST, LONGEST = 150, 350

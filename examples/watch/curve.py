@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from rmrl.rewards.rules.dropin import load_dropin
-from rmrl.rewards.scoring.trend import Opposition
+from rmrl.rewards.dropins.dropin import load_dropin
+from rmrl.rewards.session.trend import Opposition
 from rmrl.telemetry import jsonl
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -22,9 +22,9 @@ from typing import IO, Any
 
 import psutil
 
-from rmrl.cluster.family import Family, end_family
 from rmrl.cluster.local_child import BOOT, MAKE
-from rmrl.cluster.patience import with_progress
+from rmrl.cluster.process_tree import Family, end_family
+from rmrl.cluster.progress_deadline import with_progress
 from rmrl.errors import EngineLostError, StallError
 
 SPAWN_TIMEOUT_S = 300.0

@@ -19,8 +19,8 @@ from ray.util.scheduling_strategies import (
 )
 
 from rmrl.cluster.actors import CONTROL, AsyncProcess, ProcessIdentity, SyncProcess
-from rmrl.cluster.family import Family, end_family
-from rmrl.cluster.patience import with_progress
+from rmrl.cluster.process_tree import Family, end_family
+from rmrl.cluster.progress_deadline import with_progress
 from rmrl.cluster.stacks import ProcessStacks, write_stacks
 from rmrl.cluster.watch import loss, unless_lost
 from rmrl.errors import EngineLostError, InfrastructureError, RmrlError, StallError

@@ -14,8 +14,8 @@ import psutil
 import ray
 
 from rmrl.cluster.daemons import Daemons
+from rmrl.cluster.device_survey import joined_address
 from rmrl.cluster.node_end import call_at_end, hold_store_connection
-from rmrl.cluster.survey import joined_address
 from rmrl.cluster.watch import (
     TOLERATED,
     TOLERATED_S,

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rmrl.config.older import fold, leaves, models, overlong, similarity
+from rmrl.config.older import fold, key_table, models, overlong, similarity
 from rmrl.config.older.lists import unique
 from rmrl.config.schema import Config, ScoreConfig
 from rmrl.errors import ConfigError
@@ -44,7 +44,7 @@ def translate(
             " of them"
         )
     if section.get("enable", True) not in (False, None):
-        problems = [*leaves.problems(section), *overlong.manager_problems(section)]
+        problems = [*key_table.problems(section), *overlong.manager_problems(section)]
     if problems:
         raise ConfigError(problems)
     notices: list[str] = []
@@ -68,7 +68,7 @@ def needs_rule_of_source(config: Config | ScoreConfig) -> bool:
     section = config.reward_model
     if not uses_models(section) or config.custom_reward_function.get("path"):
         return False
-    return bool(section.get("combine_reward", leaves.is_of_the_fork(section)))
+    return bool(section.get("combine_reward", key_table.is_of_the_fork(section)))
 
 
 def start_from_rules(config: Config | ScoreConfig, rules: Mapping[str, Sequence[str]]) -> list[str]:
@@ -155,7 +155,7 @@ def _notices(config: Config | ScoreConfig, *, gated: bool) -> list[str]:
         f" reward.weights={reward.weights} reward.combine=fold"
         f" reward.combine_ops={reward.combine_ops}"
     ]
-    idle = [f"reward_model.{key}" for key in leaves.idle(section)]
+    idle = [f"reward_model.{key}" for key in key_table.idle(section)]
     if idle:
         lines.append(
             f"{', '.join(idle)}: no effect, reward models run in inference engines of their own"
@@ -163,7 +163,7 @@ def _notices(config: Config | ScoreConfig, *, gated: bool) -> list[str]:
         )
     if gated:
         lines.append(_gate_notice(config))
-    if leaves.is_of_the_fork(section) and "use_bge" not in section:
+    if key_table.is_of_the_fork(section) and "use_bge" not in section:
         lines.append(
             "reward_model.use_bge is off: type reward_model.use_bge=True where the similarity to"
             " the reference counted as well (VeRL-with-RMs added 0.5 of it by default)"

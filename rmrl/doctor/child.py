@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from rmrl.cluster.family import end_family, family_of
+from rmrl.cluster.process_tree import end_family, family_of
 from rmrl.errors import RmrlError
 from rmrl.registry import load_attribute
 

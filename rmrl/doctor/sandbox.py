@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rmrl.doctor.finding import Finding, ok
-from rmrl.rewards.code.local import local_sandbox
+from rmrl.rewards.kinds.code.local import local_sandbox
 
 
 def check_sandbox() -> list[Finding]:

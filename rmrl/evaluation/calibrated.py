@@ -12,7 +12,7 @@ from rmrl.evaluation.formats import Judged
 from rmrl.evaluation.items import Item
 from rmrl.evaluation.measures.calibration import curve
 from rmrl.rewards.calibration.corrected import corrected_scores
-from rmrl.rewards.calibration.probability_map import ProbabilityMap
+from rmrl.rewards.transforms.probability_map import ProbabilityMap
 
 
 def calibrated_numbers(

@@ -17,7 +17,7 @@ from rmrl.evaluation.judgements import Judgement, Outcome, TieRule, outcome_of
 from rmrl.evaluation.measures.calibration import of_choices
 from rmrl.evaluation.measures.length import controls, length_bias
 from rmrl.evaluation.measures.weights import best_weights
-from rmrl.rewards.calibration.probability_map import ProbabilityMap
+from rmrl.rewards.transforms.probability_map import ProbabilityMap
 
 COMBINED = "reward"
 """Name of the combined reward among the judges, where there are several components."""

@@ -28,7 +28,7 @@ from rmrl.evaluation.table import heading, tables
 from rmrl.files import write_whole
 from rmrl.offline.score import OpenScorer, judge_missing, open_scorer
 from rmrl.rewards.calibration.check import maps_of
-from rmrl.rewards.calibration.probability_map import ProbabilityMap
+from rmrl.rewards.transforms.probability_map import ProbabilityMap
 
 _log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
+from rmrl.inference.reward_engine_base import EngineSpec
+from rmrl.inference.reward_engines import ENGINES
 from rmrl.inference.rollout import ROLLOUT_ENGINES
-from rmrl.inference.scoring import ENGINES
-from rmrl.inference.scoring_base import EngineSpec
 from rmrl.models.adapter_inspect import Adapter
 
 EVERYWHERE = ("cpu", "cuda")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from rmrl.inference.scoring_base import (
+from rmrl.inference.reward_engine_base import (
     EmbedOutput,
     LogprobsOutput,
     LogprobsRequest,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rmrl.errors import ConfigError
-from rmrl.inference.scoring_base import EngineSpec
+from rmrl.inference.reward_engine_base import EngineSpec
 
 
 class PolicyEngine:

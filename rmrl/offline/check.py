@@ -9,8 +9,12 @@ from itertools import chain, islice
 from operator import attrgetter
 from pathlib import Path
 
+from rmrl.assemble.memory import budget_of, budgets, prepare_engines, scoring_plan
+from rmrl.assemble.preflight import reward_preflight
+from rmrl.assemble.resolve import kind_of, resolve
+from rmrl.assemble.rules_by_source import choose_rules_of
+from rmrl.cluster.device_survey import find_devices, joined_address
 from rmrl.cluster.devices import Devices, cpu_devices, local_devices
-from rmrl.cluster.survey import find_devices, joined_address
 from rmrl.config.check_reward import reward_problems
 from rmrl.config.legacy import needs_rule_of_source, translate
 from rmrl.config.plain_checks import field_problems
@@ -18,8 +22,8 @@ from rmrl.config.schema import RewardConfig, ScoreConfig
 from rmrl.data.column_names import column_names
 from rmrl.data.groups import GroupTable, group_columns
 from rmrl.data.responses import AnsweredRow, CountTokens, answered_rows, refusing_to_count
+from rmrl.data.row_index import Shard, Survey, shard_numbers, survey
 from rmrl.data.rows import file_list
-from rmrl.data.survey import Shard, Survey, shard_numbers, survey
 from rmrl.data.table_writer import SUFFIXES
 from rmrl.errors import ConfigError, DataError, Problems
 from rmrl.inference.engine_facts import engine_facts
@@ -32,17 +36,13 @@ from rmrl.offline.manifest import (
     quarantine_file,
 )
 from rmrl.offline.response_rows import response_rows
+from rmrl.rewards.entries.listing import reward_table
+from rmrl.rewards.entries.resolve import Resolved
 from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.residency import Budget, EnginePlan
-from rmrl.rewards.scoring.items import ResponseRow
-from rmrl.rewards.specs.resolve import Resolved
+from rmrl.rewards.session.items import ResponseRow
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.rewards.specs.table import reward_table
 from rmrl.rewards.transforms.chain import compared, reads_length
-from rmrl.scoring.memory import budget_of, budgets, prepare_engines, scoring_plan
-from rmrl.scoring.preflight import reward_preflight
-from rmrl.scoring.resolve import kind_of, resolve
-from rmrl.scoring.rules_by_source import choose_rules_of
 
 _log = logging.getLogger(__name__)
 

@@ -15,23 +15,23 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from rmrl.assemble.build import tokenizers
 from rmrl.columns import aligned
 from rmrl.data.responses import batches
-from rmrl.data.survey import Survey, rows_to_score, survey
+from rmrl.data.row_index import Survey, rows_to_score, survey
 from rmrl.errors import RewardFunctionError
-from rmrl.inference.scoring_base import EmbedRequest, GenerateRequest, TextOutput
+from rmrl.inference.reward_engine_base import EmbedRequest, GenerateRequest, TextOutput
 from rmrl.offline.check import CheckedScoring, without_tokenizer
 from rmrl.offline.estimate import counts_for, of_rows
 from rmrl.offline.response_rows import response_rows
 from rmrl.rewards.kinds import REWARD_KINDS
-from rmrl.rewards.kinds.context import Counts, KindContext
 from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.kinds.rule.pool import RulePool
+from rmrl.rewards.kinds.shared.context import Counts, KindContext
 from rmrl.rewards.remote.spec import RewardRequest
-from rmrl.rewards.rules.pool import RulePool
-from rmrl.rewards.scoring.items import ResponseRow, score_item
-from rmrl.rewards.scoring.reading import PartReader
+from rmrl.rewards.session.items import ResponseRow, score_item
+from rmrl.rewards.session.response_part import PartReader
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.scoring.build import tokenizers
 from rmrl.telemetry.clock import rough_duration
 
 _RENDERED_RESPONSES = 256

@@ -15,9 +15,9 @@ from rmrl.data.dataset import PromptTable
 from rmrl.data.surrogates import replaced
 from rmrl.offline.summary import Cost
 from rmrl.rewards.kinds.facts import kind_facts
-from rmrl.rewards.scoring.items import OTHER_ANSWER, ResponseRow
-from rmrl.rewards.scoring.missing import VerdictCounts
-from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.session.items import OTHER_ANSWER, ResponseRow
+from rmrl.rewards.session.missing import VerdictCounts
+from rmrl.rewards.session.scorer import Scorer
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.telemetry.clock import rough_duration
 

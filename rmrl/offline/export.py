@@ -26,12 +26,12 @@ import numpy as np
 from rmrl.data.column_names import column_names
 from rmrl.data.csv_cells import values_of
 from rmrl.data.responses import AnsweredRow
-from rmrl.data.survey import rows_to_score
+from rmrl.data.row_index import rows_to_score
 from rmrl.files import CSV_SUFFIX
 from rmrl.offline.assemble import added_columns, names_of_columns
 from rmrl.offline.job import Job
 from rmrl.offline.manifest import export_file
-from rmrl.offline.picks import Picks, Rewards, pick
+from rmrl.offline.selections import Picks, Rewards, pick
 from rmrl.types import Prompt
 
 _log = logging.getLogger(__name__)

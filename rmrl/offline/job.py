@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from rmrl.data.json_text import json_text
 from rmrl.data.responses import AnsweredRow
-from rmrl.data.survey import Survey
+from rmrl.data.row_index import Survey
 from rmrl.data.table_writer import score_types
 from rmrl.errors import DataError, OutputDirError
 from rmrl.files import LockedError, digest_of, lock, put_in_place, unlock
@@ -41,7 +41,7 @@ from rmrl.offline.manifest import (
     parts_folder,
     read_manifest,
 )
-from rmrl.offline.picks import Rewards
+from rmrl.offline.selections import Rewards
 from rmrl.offline.summary import Summary
 from rmrl.types import RewardBatch
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 
 from rmrl.config.schema import RewardConfig
-from rmrl.rewards.scoring.missing import CAUSES, UNCLOSED, VerdictCounts, is_missing, overruns
+from rmrl.rewards.session.missing import CAUSES, UNCLOSED, VerdictCounts, is_missing, overruns
 
 OF_FUNCTION = "no number"
 """Mark of an unparseable verdict that no model wrote."""

@@ -26,8 +26,8 @@ from rmrl.config.load import shipped
 from rmrl.config.schema import ClusterConfig, ScoreConfig
 from rmrl.data.pieces import Piece, ipc_bytes, pieces, rows_of, table_of
 from rmrl.data.responses import ResponseReader
+from rmrl.data.row_index import Survey
 from rmrl.data.rows import file_labels
-from rmrl.data.survey import Survey
 from rmrl.errors import ConfigError, DataError
 from rmrl.offline.check import CheckedScoring, check_scoring
 from rmrl.offline.columns import score_table
@@ -38,7 +38,7 @@ from rmrl.offline.response_rows import response_rows
 from rmrl.offline.score import open_scorer, token_counter
 from rmrl.offline.stopping import install, signal_handlers
 from rmrl.offline.summary import Summary
-from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.session.scorer import Scorer
 
 _CPUS_PER_ACTOR = 1
 

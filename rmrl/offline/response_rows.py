@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rmrl.data.responses import AnsweredRow
-from rmrl.rewards.scoring.items import ResponseRow
+from rmrl.rewards.session.items import ResponseRow
 
 
 def response_rows(batch: Sequence[AnsweredRow]) -> list[ResponseRow]:

@@ -34,7 +34,7 @@ from rmrl.offline.score import batch_sizes, judge_missing, open_scorer, token_co
 from rmrl.offline.summary import Summary
 from rmrl.offline.table import ScoreTable
 from rmrl.registry import did_you_mean
-from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.session.scorer import Scorer
 
 Result = TypeVar("Result")
 

@@ -18,12 +18,13 @@ from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
+from rmrl.assemble.build import standalone_scorer
 from rmrl.cluster.watch import keep_in_mind, unless_lost
 from rmrl.data.json_text import json_text
 from rmrl.data.problems import BadRow
 from rmrl.data.responses import AnsweredRow, CountTokens, batches
+from rmrl.data.row_index import bad_rows, rows_to_score
 from rmrl.data.surrogates import replaced
-from rmrl.data.survey import bad_rows, rows_to_score
 from rmrl.errors import DataError, Interrupted, MissingVerdictsError
 from rmrl.files import write_whole
 from rmrl.offline.assemble import assemble
@@ -36,8 +37,7 @@ from rmrl.offline.progress import counting
 from rmrl.offline.response_rows import response_rows
 from rmrl.offline.stopping import stop_signals
 from rmrl.offline.summary import Summary
-from rmrl.rewards.scoring.scorer import Scorer
-from rmrl.scoring.build import standalone_scorer
+from rmrl.rewards.session.scorer import Scorer
 from rmrl.telemetry.progress import watching
 from rmrl.types import RewardBatch
 

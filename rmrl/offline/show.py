@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rmrl.config.schema import RewardCacheConfig
+from rmrl.offline.batch_dependence import shift_lines
 from rmrl.offline.check import CheckedScoring
-from rmrl.offline.shift import shift_lines
 from rmrl.rewards.kinds.facts import kind_facts
-from rmrl.rewards.scoring.draw import Draw
-from rmrl.rewards.scoring.items import ResponseRow, score_item
-from rmrl.rewards.scoring.reading import part_item
-from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.session.draw import Draw
+from rmrl.rewards.session.items import ResponseRow, score_item
+from rmrl.rewards.session.response_part import part_item
+from rmrl.rewards.session.scorer import Scorer
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import RewardBatch
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rmrl.rewards.scoring.missing import VerdictCounts
+from rmrl.rewards.session.missing import VerdictCounts
 from rmrl.telemetry.names import engine_seconds
 from rmrl.types import RewardBatch, ScoreResult
 

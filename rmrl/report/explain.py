@@ -15,7 +15,7 @@ import numpy as np
 
 from rmrl.config.schema import RewardConfig
 from rmrl.errors import ConfigError
-from rmrl.rewards.scoring.rows import Rows
+from rmrl.rewards.response_facts import Rows
 from rmrl.rewards.transforms.chain import Chain, chain_of, parse_transforms
 
 

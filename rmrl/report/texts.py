@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rmrl.config.numbers import is_number
-from rmrl.offline.browse import Scored
+from rmrl.offline.scored_responses import Scored
 from rmrl.report.explain import Rules
 from rmrl.report.numbers import Numbers
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rmrl.errors import ClusterLostError, InfrastructureError, RmrlError, StallError
 from rmrl.rewards.residency import EnginePlan
-from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.session.scorer import Scorer
 from rmrl.serve.metrics import ServerMetrics
 from rmrl.serve.problems import one_line
 

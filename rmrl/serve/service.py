@@ -19,8 +19,8 @@ from rmrl.offline.columns import score_columns
 from rmrl.offline.response_rows import response_rows
 from rmrl.offline.score import token_counter
 from rmrl.offline.summary import Summary
-from rmrl.rewards.scoring.scorer import Scorer
-from rmrl.rewards.scoring.sharing import Client, Owner
+from rmrl.rewards.session.scorer import Scorer
+from rmrl.rewards.session.sharing import Client, Owner
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.serve.bodies import aside
 from rmrl.serve.check import CheckedServer
@@ -186,7 +186,7 @@ class Service:
         role: str = "main",
         timeout_s: float | None = None,
     ) -> list[Any]:
-        """Return the results of requests (`rmrl.inference.scoring_base`) to the engine of a
+        """Return the results of requests (`rmrl.inference.reward_engine_base`) to the engine of a
         reward, which are sent beside those of scoring; each counts as one response.
 
         `name`: of a reward with an engine in that role, see `spec`. Errors as in `score`.

@@ -12,7 +12,7 @@ from rmrl.algorithms import ADVANTAGES, pf_ppo, rollout_correction
 from rmrl.algorithms.kl import KLController
 from rmrl.algorithms.rewards import kl_token_rewards
 from rmrl.config.schema import AlgorithmConfig, RolloutCorrectionConfig
-from rmrl.rewards.scoring.items import ResponseRow
+from rmrl.rewards.session.items import ResponseRow
 from rmrl.trainer.scored_rollouts import ScoredRollouts
 from rmrl.trainer.step_rewards import rewards_with_steps, step_token_rewards
 from rmrl.trainer.teachers import teacher_token_rewards

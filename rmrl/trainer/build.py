@@ -11,7 +11,8 @@ from functools import cache, partial
 
 from rmrl.algorithms import estimator_named
 from rmrl.algorithms.kl import KLController
-from rmrl.cluster.ledger import gib
+from rmrl.assemble.build import make_residency, make_scorer, slots
+from rmrl.cluster.memory_plan import gib
 from rmrl.cluster.pools import pool_sizes, reserve_pools
 from rmrl.cluster.processes import node_lines
 from rmrl.cluster.session import ray_session
@@ -19,8 +20,7 @@ from rmrl.cluster.worker_group import allocate_ranks
 from rmrl.heartbeat import heartbeat
 from rmrl.logs import write_to
 from rmrl.rewards.residency import Residency
-from rmrl.rewards.scoring.monitor import Monitor
-from rmrl.scoring.build import make_residency, make_scorer, slots
+from rmrl.rewards.session.monitor import Monitor
 from rmrl.telemetry.clock import StepClock
 from rmrl.telemetry.sinks import SinkContext, open_sinks
 from rmrl.telemetry.transcripts import SampleWriter

@@ -15,10 +15,13 @@ from rmrl.algorithms import (
     ADVANTAGES,
     LOSSES,
 )
+from rmrl.assemble.memory import HOST_MEMORY, budget_of, budgets, prepare_engines
+from rmrl.assemble.preflight import package_problem, reward_preflight
+from rmrl.assemble.resolve import kind_of, resolve
 from rmrl.backends import TRAIN_ENGINES
+from rmrl.cluster.device_survey import find_devices
 from rmrl.cluster.devices import Devices, cpu_devices
-from rmrl.cluster.ledger import MemoryPlan
-from rmrl.cluster.survey import find_devices
+from rmrl.cluster.memory_plan import MemoryPlan
 from rmrl.config.check import config_problems
 from rmrl.config.legacy import translate
 from rmrl.config.schema import Config, CriticConfig
@@ -34,14 +37,11 @@ from rmrl.models.checkpoint_inspect import (
     read_config,
 )
 from rmrl.registry import Registry
+from rmrl.rewards.entries.listing import reward_table
+from rmrl.rewards.entries.resolve import Resolved
 from rmrl.rewards.residency import Budget, EnginePlan
-from rmrl.rewards.scoring.items import OTHER_ANSWER, ResponseRow
-from rmrl.rewards.specs.resolve import Resolved
+from rmrl.rewards.session.items import OTHER_ANSWER, ResponseRow
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.rewards.specs.table import reward_table
-from rmrl.scoring.memory import HOST_MEMORY, budget_of, budgets, prepare_engines
-from rmrl.scoring.preflight import package_problem, reward_preflight
-from rmrl.scoring.resolve import kind_of, resolve
 from rmrl.telemetry.sinks import SINKS
 from rmrl.tokenizer import load_tokenizer
 from rmrl.trainer import checkpoint, output_dir

@@ -6,15 +6,15 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+from rmrl.assemble.memory import wide_on_cpu
+from rmrl.cluster.device_survey import joined_address
 from rmrl.cluster.devices import Devices, cores
-from rmrl.cluster.ledger import gib
+from rmrl.cluster.memory_plan import gib
 from rmrl.cluster.pools import device_count
-from rmrl.cluster.survey import joined_address
 from rmrl.config.schema import Config
 from rmrl.errors import CheckpointError, ConfigError
 from rmrl.inference.weights.shared_memory import needed_bytes
 from rmrl.models.checkpoint_inspect import weight_bytes
-from rmrl.scoring.memory import wide_on_cpu
 from rmrl.trainer import checkpoint
 from rmrl.trainer.plan import publishes_by_file
 

@@ -13,8 +13,8 @@ import numpy as np
 from rmrl.config.schema import Config
 from rmrl.data.loader import PromptLoader
 from rmrl.errors import RewardError
-from rmrl.rewards.scoring.draw import Draw
-from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.session.draw import Draw
+from rmrl.rewards.session.scorer import Scorer
 from rmrl.telemetry.clock import StepClock
 from rmrl.telemetry.progress import LINE_EVERY_S, counting, watching
 from rmrl.trainer.batches import response_row

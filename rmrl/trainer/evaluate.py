@@ -32,7 +32,7 @@ import numpy as np
 
 from rmrl.config.schema import Config
 from rmrl.rewards.calibration.corrected import corrected_scores
-from rmrl.rewards.calibration.probability_map import ProbabilityMap
+from rmrl.rewards.transforms.probability_map import ProbabilityMap
 from rmrl.telemetry import at_k
 from rmrl.types import Metrics, RewardBatch, Rollouts, Sampling, ScoreResult
 

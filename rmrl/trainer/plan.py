@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmrl.cluster.ledger import MEMORY, PHASES, Claim, MemoryPlan
+from rmrl.assemble.memory import engine_claims, gpu, host, plan_of
+from rmrl.cluster.memory_plan import MEMORY, PHASES, Claim, MemoryPlan
 from rmrl.cluster.pools import device_count
 from rmrl.config.schema import Config, CriticConfig, ModelConfig, TrainedConfig
 from rmrl.inference.engine_facts import rollout_facts
 from rmrl.models.checkpoint_inspect import weight_bytes
 from rmrl.rewards.residency import EnginePlan
 from rmrl.rewards.residency.sizes import BATCH_BYTES, ENGINE_PROCESS_BYTES
-from rmrl.scoring.memory import engine_claims, gpu, host, plan_of
 from rmrl.trainer.train_memory import (
     activation_bytes,
     frozen_bytes,

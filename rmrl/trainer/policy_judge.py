@@ -17,10 +17,10 @@ from rmrl.cluster.pools import device_count
 from rmrl.config.schema import Config
 from rmrl.errors import ConfigError
 from rmrl.inference.engine_facts import rollout_facts
-from rmrl.inference.scoring_base import POLICY_ENGINE, EngineSpec
+from rmrl.inference.reward_engine_base import POLICY_ENGINE, EngineSpec
 from rmrl.models.checkpoint_inspect import local_checkpoint
+from rmrl.rewards.entries.section import Policy
 from rmrl.rewards.residency import EnginePlan
-from rmrl.rewards.specs.section import Policy
 from rmrl.trainer.plan import rollout_beyond_sleep
 
 

@@ -15,8 +15,8 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from rmrl.cluster.file_broadcast import NodeFiles
 from rmrl.cluster.processes import RayProcess
-from rmrl.cluster.relay import NodeFiles
 from rmrl.errors import EngineLostError
 from rmrl.inference.weights.sender import Sent, TransferLink
 from rmrl.trainer.policy import TrainedModel

@@ -15,7 +15,7 @@ from rmrl.cluster.processes import RayProcess
 from rmrl.cluster.watch import loss
 from rmrl.errors import EngineLostError, InfrastructureError, StallError
 from rmrl.heartbeat import heartbeat
-from rmrl.inference.scoring_base import GenerateRequest, TextOutput
+from rmrl.inference.reward_engine_base import GenerateRequest, TextOutput
 from rmrl.telemetry.clock import Durations
 from rmrl.trainer.allocations import all_or_none
 from rmrl.types import Prompt, Response, Rollouts, Sampling

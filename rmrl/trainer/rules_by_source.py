@@ -8,9 +8,9 @@ section `reward_model` starts from the same rules.
 
 from __future__ import annotations
 
+from rmrl.assemble.rules_by_source import RULES, choose_rules_of, rules_are_needed
 from rmrl.config.schema import Config
 from rmrl.data.dataset import iterate_rows
-from rmrl.scoring.rules_by_source import RULES, choose_rules_of, rules_are_needed
 
 __all__ = ["RULES", "choose_rules"]
 

@@ -29,8 +29,8 @@ from rmrl.data.dataset import PromptTable
 from rmrl.data.loader import PromptLoader
 from rmrl.errors import CheckpointError, ClusterLostError, Interrupted
 from rmrl.rewards.calibration.check import maps_of
-from rmrl.rewards.scoring.monitor import Monitor
-from rmrl.rewards.specs.table import observed_table
+from rmrl.rewards.entries.listing import observed_table
+from rmrl.rewards.session.monitor import Monitor
 from rmrl.telemetry.clock import StepClock
 from rmrl.telemetry.sinks import Sinks
 from rmrl.trainer import checkpoint

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rmrl.cluster.engine_client import EngineClient
+from rmrl.cluster.file_broadcast import node_files
 from rmrl.cluster.pools import device_count, node_count
 from rmrl.cluster.processes import RayProcess
-from rmrl.cluster.relay import node_files
 from rmrl.errors import InfrastructureError, StallError
 from rmrl.inference.engine_facts import rollout_facts
 from rmrl.inference.environment import engine_environment

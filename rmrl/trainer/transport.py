@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 
-from rmrl.cluster.ledger import MemoryPlan, gib
+from rmrl.cluster.memory_plan import MemoryPlan, gib
 from rmrl.config.schema import Config
 from rmrl.inference.engine_facts import rollout_facts
 from rmrl.models.checkpoint_inspect import tensor_headers, weight_bytes

@@ -15,10 +15,10 @@ from benchmarks.rewards import rig, savings, sharing
 from benchmarks.rewards.plain import agreement
 from benchmarks.rewards.show import ratio
 from benchmarks.rewards.solutions import WRONG, Solutions, solutions
+from rmrl.assemble.resolve import resolve
 from rmrl.config.schema import RewardConfig
 from rmrl.rewards.residency import Residency, plan_engines
-from rmrl.rewards.scoring.scorer import Scorer
-from rmrl.scoring.resolve import resolve
+from rmrl.rewards.session.scorer import Scorer
 from rmrl.types import RewardBatch, ScoreResult, Scores
 from tests.rewards import parts
 

@@ -53,7 +53,7 @@ def test_all_mistakes_at_once() -> None:
 
 def test_reading_pools_imports_no_ray() -> None:
     check = (
-        "import sys, rmrl.cluster.pools, rmrl.cluster.ledger, rmrl.trainer.plan; print('ray' in"
+        "import sys, rmrl.cluster.pools, rmrl.cluster.memory_plan, rmrl.trainer.plan; print('ray' in"
         " sys.modules, 'vllm' in sys.modules)"
     )
     done = subprocess.run(

@@ -61,7 +61,7 @@ def test_lists_and_one_value_for_a_list():
 
 
 def test_names_that_users_give_rewards():
-    names = "/abs/model-1.5,org/name,rmrl.rewards.rules.verifiers.gsm8k:score"
+    names = "/abs/model-1.5,org/name,rmrl.rewards.answers.gsm8k:score"
     assert compose_config([f"reward.models=[{names}]"]).reward.models == names.split(",")
 
 

@@ -17,8 +17,8 @@ import pytest
 from rmrl.config.legacy import translate
 from rmrl.config.schema import Config
 from rmrl.rewards.combine import combine, weights_matrix
-from rmrl.rewards.scoring.rows import Rows
-from rmrl.rewards.specs.names import named_rewards
+from rmrl.rewards.entries.names import named_rewards
+from rmrl.rewards.response_facts import Rows
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms import chain_of
 from rmrl.types import ScoreResult, Scores

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 import torch
 
-from rmrl.inference.scoring import build_engine
-from rmrl.inference.scoring_base import (
+from rmrl.inference.reward_engine_base import (
     EmbedRequest,
     EngineSpec,
     GenerateRequest,
     LogprobsRequest,
     PoolingRequest,
 )
+from rmrl.inference.reward_engines import build_engine
 from rmrl.types import Sampling
 from tests.engine_models import (
     write_bert_scorer,

@@ -12,8 +12,8 @@ import pytest
 
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.kinds.facts import kind_facts
-from rmrl.rewards.scoring.items import ResponseRow
-from rmrl.rewards.specs.reads import PARTS, Reads
+from rmrl.rewards.reads.setting import PARTS, Reads
+from rmrl.rewards.session.items import ResponseRow
 from rmrl.types import Prompt, RewardBatch, ScoreResult
 from tests.faults.injections import FINE, answer, specs_of
 from tests.rewards.parts import chat_tokenizer, make_scorer
@@ -75,7 +75,7 @@ async def test_a_part_scores_what_it_scores_as_a_response(
     kind: str, part: str, tmp_path: Path, tokenizer: Any
 ) -> None:
     if part == "transcript" and kind_facts(kind).scores_steps:
-        pytest.skip("refused when the configuration is read: tests/rewards/specs/test_resolve.py")
+        pytest.skip("refused when the configuration is read: tests/rewards/entries/test_resolve.py")
     read = await scored(
         kind, [WHOLE, "bb"], Reads(part=part), folder=tmp_path / "read", tokenizer=tokenizer
     )

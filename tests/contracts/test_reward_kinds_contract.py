@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rmrl.rewards.kinds import REWARD_KINDS
-from rmrl.rewards.scoring.items import ResponseRow
+from rmrl.rewards.session.items import ResponseRow
 from rmrl.types import Prompt, ScoreResult
 from tests.faults.injections import FINE, Injection, answer, specs_of
 from tests.rewards.parts import chat_tokenizer, make_scorer

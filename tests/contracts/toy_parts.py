@@ -14,11 +14,11 @@ from rmrl.backends.descriptor import Backend, RowAssignment, Sharding
 from rmrl.backends.fake import FakeTrainEngine
 from rmrl.config.schema.actor import ActorConfig, TrainedConfig
 from rmrl.config.schema.algorithm import AlgorithmConfig
+from rmrl.inference.reward_engine_base import EngineSpec, GenerateRequest, TextOutput
 from rmrl.inference.rollout_base import RolloutEngineSettings, samples_to_draw
-from rmrl.inference.scoring_base import EngineSpec, GenerateRequest, TextOutput
 from rmrl.rewards.combine.table import CombineInputs
-from rmrl.rewards.kinds.ensemble import Ensemble
-from rmrl.rewards.scoring.rows import Rows
+from rmrl.rewards.kinds.ensemble.reward import Ensemble
+from rmrl.rewards.response_facts import Rows
 from rmrl.telemetry.sinks import SinkContext
 from rmrl.types import (
     AdvantageInputs,

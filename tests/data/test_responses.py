@@ -14,7 +14,7 @@ import pytest
 
 from rmrl.config.schema import ScoreDataConfig
 from rmrl.data.responses import AnsweredRow, answered_rows, batches
-from rmrl.data.survey import rows_to_score, survey
+from rmrl.data.row_index import rows_to_score, survey
 from rmrl.errors import DataError
 from rmrl.offline.response_rows import response_rows
 from tests.inputs import write_lines
@@ -169,7 +169,7 @@ def test_rows_that_are_apart_are_scored_group_after_group(
     assert scored_order(tmp_path, rows) == by_group
     assert scored_order(tmp_path, rows, done=2) == by_group[2:]
     # a window of one row: each is read in a pass of its own
-    monkeypatch.setattr("rmrl.data.survey._WINDOW_BYTES", 1)
+    monkeypatch.setattr("rmrl.data.row_index._WINDOW_BYTES", 1)
     assert scored_order(tmp_path, rows) == by_group
     assert scored_order(tmp_path, rows, max_rows=4) == [(0, "0"), (3, "3"), (1, "1"), (2, "2")]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rmrl.config.schema import DataConfig
 from rmrl.data.dataset import iterate_rows
-from rmrl.rewards.rubric.reading import read_criteria
+from rmrl.rewards.kinds.rubric.find_criteria import read_criteria
 from tests.inputs import write_lines
 from tests.scripts import load_script
 

@@ -9,7 +9,7 @@ import pytest
 
 from rmrl.config.schema import DataConfig
 from rmrl.data.dataset import iterate_rows
-from rmrl.rewards.rules.verifiers import math_equal
+from rmrl.rewards.answers import math_equal
 from tests.inputs import write_lines
 from tests.scripts import load_script
 

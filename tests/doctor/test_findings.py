@@ -16,7 +16,7 @@ from rmrl.doctor import devices, packages, sandbox
 from rmrl.doctor.devices import device_findings
 from rmrl.doctor.machine import open_files
 from rmrl.doctor.storage import disk, leftovers, model_cache, place_findings, shared_memory
-from rmrl.rewards.code.bubblewrap import Bubblewrap
+from rmrl.rewards.kinds.code.bubblewrap import Bubblewrap
 
 
 def test_a_requirement_holds_is_missing_or_has_another_version(

@@ -39,7 +39,7 @@ from rmrl.main_calibrate import main
 from rmrl.offline.check import check_scoring
 from rmrl.rewards.calibration.clusters import independent_count
 from rmrl.rewards.calibration.corrected import corrected_share
-from rmrl.rewards.calibration.probability_map import ProbabilityMap, read_map
+from rmrl.rewards.transforms.probability_map import ProbabilityMap, read_map
 from tests.inputs import read_lines, rule, write_lines
 
 DIGITS = rule('return None if "silent" in solution_str else float(solution_str)')

@@ -15,7 +15,7 @@ import pytest
 
 from rmrl.config.legacy import translate
 from rmrl.config.load import compose_config
-from rmrl.rewards.rules.dropin import load_dropin
+from rmrl.rewards.dropins.dropin import load_dropin
 from tests.scripts import load_script
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rmrl.rewards.scoring.trend import Opposition
+from rmrl.rewards.session.trend import Opposition
 from tests.scripts import load_script
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rmrl.inference.scoring_base import FAILURES, EngineSpec
+from rmrl.inference.reward_engine_base import FAILURES, EngineSpec
+from rmrl.rewards.dropins.dropin import load_dropin
 from rmrl.rewards.kinds import REWARD_KINDS
-from rmrl.rewards.kinds.code import CodeReward
-from rmrl.rewards.kinds.critique import CritiqueReward
-from rmrl.rewards.kinds.ensemble import Ensemble
-from rmrl.rewards.kinds.generative import GenerativeReward
-from rmrl.rewards.kinds.group import GroupReward
-from rmrl.rewards.kinds.remote import Options, http_spec
-from rmrl.rewards.kinds.rubric import RubricReward
-from rmrl.rewards.rules.dropin import load_dropin
+from rmrl.rewards.kinds.code.reward import CodeReward
+from rmrl.rewards.kinds.critique.reward import CritiqueReward
+from rmrl.rewards.kinds.ensemble.reward import Ensemble
+from rmrl.rewards.kinds.generative.reward import GenerativeReward
+from rmrl.rewards.kinds.group.reward import GroupReward
+from rmrl.rewards.kinds.remote.reward import Options, http_spec
+from rmrl.rewards.kinds.rubric.reward import RubricReward
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Sampling
 from tests.patience import PATIENCE_S, expires

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rmrl.inference.scoring_base import FAILURES
+from rmrl.inference.reward_engine_base import FAILURES
 from rmrl.rewards.kinds import REWARD_KINDS
-from rmrl.rewards.scoring.items import ResponseRow
+from rmrl.rewards.session.items import ResponseRow
 from rmrl.types import STATUSES, Prompt, RewardBatch
 from tests.faults.injections import (
     BAD,

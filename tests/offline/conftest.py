@@ -18,7 +18,7 @@ from rmrl.offline.check import CheckedScoring, check_scoring
 from rmrl.offline.score import score_files
 from rmrl.offline.summary import Summary
 from rmrl.rewards.residency import Residency
-from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.session.scorer import Scorer
 from tests.inputs import write_lines
 from tests.rewards import parts
 
@@ -74,7 +74,7 @@ class Bench:
     def scorer(
         self, checked: CheckedScoring, host: FakeHost | None = None, *, rule_workers: int = 1
     ) -> Scorer:
-        """As `rmrl.scoring.build` makes it, with processes that are none."""
+        """As `rmrl.assemble.build` makes it, with processes that are none."""
         made = host or FakeHost()
         residency = Residency(lambda _: made, checked.engines, budget=checked.budget)
         return Scorer(

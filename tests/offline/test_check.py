@@ -43,7 +43,7 @@ def test_what_rewards_and_first_rows_show_is_found_in_the_same_round(
 ) -> None:
     (bench.folder / "functions" / "raises.py").write_text(RAISES)
     monkeypatch.setattr(
-        "rmrl.inference.fake.scoring.FakeEngine.package", "not_there", raising=False
+        "rmrl.inference.fake.reward_engine.FakeEngine.package", "not_there", raising=False
     )
     out = bench.folder / "there.jsonl"
     out.write_text("precious")

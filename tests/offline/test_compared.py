@@ -16,7 +16,7 @@ from rmrl.errors import EngineLoadError
 from rmrl.evaluation.compare.check import CheckedComparison, check_comparison
 from rmrl.evaluation.compare.run import run_compare
 from rmrl.offline.check import CheckedScoring
-from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.session.scorer import Scorer
 from tests.offline.conftest import Bench
 from tests.rewards import parts
 

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from rmrl.errors import DataError
-from rmrl.offline.browse import responses, select
+from rmrl.offline.conditions import condition
 from rmrl.offline.job import Job
-from rmrl.offline.where import condition
+from rmrl.offline.scored_responses import responses, select
 from tests.inputs import read_lines, write_lines
 from tests.offline.conftest import Bench
 

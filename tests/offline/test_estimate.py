@@ -23,7 +23,7 @@ from rmrl.offline.estimate import (
 )
 from rmrl.offline.response_rows import response_rows
 from rmrl.offline.summary import Cost
-from rmrl.rewards.scoring.missing import VerdictCounts
+from rmrl.rewards.session.missing import VerdictCounts
 from rmrl.rewards.specs.spec import SourceWeights, Watch
 from tests.offline.conftest import Bench
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from rmrl.errors import ConfigError, DataError
-from rmrl.offline.picks import Rewards, pick
+from rmrl.offline.selections import Rewards, pick
 from tests.inputs import read_lines, write_lines
 from tests.offline.conftest import Bench
 

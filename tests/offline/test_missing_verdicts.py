@@ -14,7 +14,7 @@ from rmrl.offline.job import Job
 from rmrl.offline.missing_table import OF_FUNCTION, REMEDIES, broken_budgets, missing_table
 from rmrl.offline.score import judge_missing
 from rmrl.offline.summary import Summary
-from rmrl.rewards.scoring.missing import CAUSES, UNCLOSED
+from rmrl.rewards.session.missing import CAUSES, UNCLOSED
 from rmrl.types import RewardBatch, ScoreResult, Scores
 from tests.inputs import read_lines
 from tests.offline.conftest import Bench

@@ -15,9 +15,9 @@ from rmrl.data.rows import read_rows
 from rmrl.errors import DataError
 from rmrl.main_report import main as report
 from rmrl.main_show import main as show
-from rmrl.offline.browse import responses
 from rmrl.offline.job import Job
 from rmrl.offline.rewards import Rewards
+from rmrl.offline.scored_responses import responses
 from tests.inputs import read_lines, write_lines
 from tests.offline.conftest import Bench
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rmrl.rewards.residency import Residency
-from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.session.scorer import Scorer
 from tests.inputs import read_lines, write_lines
 from tests.offline.conftest import Bench
 

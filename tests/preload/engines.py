@@ -10,5 +10,5 @@ STATE = preloaded(
     "vllm.v1.engine.llm_engine",
     "vllm.v1.worker.cpu_worker",
     "rmrl.inference.rollout",
-    "rmrl.inference.scoring",
+    "rmrl.inference.reward_engines",
 )

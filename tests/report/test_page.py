@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from rmrl.errors import ConfigError, DataError
-from rmrl.offline.browse import responses
+from rmrl.offline.scored_responses import responses
 from rmrl.report.numbers import gathered
 from rmrl.report.page import histograms, island, render
 from rmrl.report.sources import labels_of, sources

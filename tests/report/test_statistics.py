@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rmrl.offline.browse import responses
+from rmrl.offline.scored_responses import responses
 from rmrl.report import statistics
 from rmrl.report.numbers import Component, Numbers, gathered
 from tests.inputs import write_lines

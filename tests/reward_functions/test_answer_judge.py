@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmrl.rewards.rules.dropin import DropIn, load_dropin
+from rmrl.rewards.dropins.dropin import DropIn, load_dropin
 
 FILE = Path(__file__).parents[2] / "reward_functions" / "answer_judge.py"
 

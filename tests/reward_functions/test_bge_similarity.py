@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rmrl.config.load import shipped
-from rmrl.rewards.rules.dropin import load_module
+from rmrl.rewards.dropins.dropin import load_module
 
 FILE = load_module(shipped("reward_functions") / "bge_similarity.py")
 

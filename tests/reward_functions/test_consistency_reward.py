@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmrl.rewards.kinds.rendering import exhibits, preprocess
-from rmrl.rewards.rules.dropin import load_dropin
+from rmrl.rewards.dropins.dropin import load_dropin
+from rmrl.rewards.kinds.shared.rendering import exhibits, preprocess
 from rmrl.types import ScoreItem
 
 JUDGE = load_dropin(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmrl.rewards.rules.dropin import load_dropin
+from rmrl.rewards.dropins.dropin import load_dropin
 
 FILE = Path(__file__).parents[2] / "reward_functions" / "rider_format.py"
 RULE = load_dropin(FILE, "rider_format").compute_score

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rmrl.rewards.kinds.rendering import exhibits, preprocess
-from rmrl.rewards.rules.dropin import load_dropin
+from rmrl.rewards.dropins.dropin import load_dropin
+from rmrl.rewards.kinds.shared.rendering import exhibits, preprocess
 from rmrl.types import ScoreItem
 
 JUDGE = load_dropin(

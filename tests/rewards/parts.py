@@ -12,19 +12,19 @@ from typing import Any
 
 from rmrl.cluster.fake import FakeHost
 from rmrl.config.schema import RewardConfig
-from rmrl.inference.fake.scoring import FakeEngine
-from rmrl.inference.scoring_base import (
+from rmrl.inference.fake.reward_engine import FakeEngine
+from rmrl.inference.reward_engine_base import (
     EngineSpec,
     GenerateRequest,
     PoolingRequest,
     TextOutput,
     ValueOutput,
 )
-from rmrl.rewards.kinds.generative import GenerativeReward
+from rmrl.rewards.dropins.dropin import load_dropin
+from rmrl.rewards.kinds.generative.reward import GenerativeReward
 from rmrl.rewards.residency import Budget, Residency, plan_engines
-from rmrl.rewards.rules.dropin import load_dropin
-from rmrl.rewards.scoring.items import ResponseRow
-from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.session.items import ResponseRow
+from rmrl.rewards.session.scorer import Scorer
 from rmrl.rewards.specs.spec import OnMissing, RewardSpec
 from rmrl.types import Prompt, RewardBatch, Sampling, ScoreItem
 from tests.patience import PATIENCE_S

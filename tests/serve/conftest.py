@@ -14,7 +14,7 @@ import pytest
 from rmrl.cluster.fake import FakeHost
 from rmrl.config.load import compose_config
 from rmrl.config.schema import ServeConfig
-from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.session.scorer import Scorer
 from rmrl.serve.app import make_app
 from rmrl.serve.check import CheckedServer, check_serve
 from rmrl.serve.service import Service

@@ -229,7 +229,7 @@ def test_the_time_until_places_are_free_follows_the_rate() -> None:
 
 async def test_an_engine_can_be_used_by_a_wire(served: Served) -> None:
     """`Service.ask` is the way of the wires that offer a judge itself."""
-    from rmrl.inference.scoring_base import GenerateRequest
+    from rmrl.inference.reward_engine_base import GenerateRequest
     from rmrl.types import Sampling
 
     async with served.service(*judged(served)) as service:

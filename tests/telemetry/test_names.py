@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rmrl.config.schema.reward import RewardMonitorConfig
-from rmrl.rewards.scoring.monitor import Monitor
+from rmrl.rewards.session.monitor import Monitor
 from rmrl.telemetry.names import MONITOR_HINTS, component_names, correlation, score_metrics
 from rmrl.types import RewardBatch, ScoreResult, Scores
 

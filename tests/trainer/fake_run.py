@@ -21,7 +21,7 @@ from rmrl.algorithms.kl import KLController
 from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.worker import TrainWorker
 from rmrl.cluster.fake import FakeHost, FakeProcess
-from rmrl.cluster.relay import NodeFiles
+from rmrl.cluster.file_broadcast import NodeFiles
 from rmrl.cluster.worker_group import WorkerGroup
 from rmrl.config.schema import Config
 from rmrl.data.dataset import PromptTable, load_prompts
@@ -29,10 +29,10 @@ from rmrl.data.write import write_rows
 from rmrl.errors import EngineLostError
 from rmrl.inference.fake.rollout import FakeRollout
 from rmrl.inference.rollout_base import RolloutEngineSettings
+from rmrl.rewards.dropins.dropin import FunctionSource
 from rmrl.rewards.residency import Residency
-from rmrl.rewards.rules.dropin import FunctionSource
-from rmrl.rewards.scoring.monitor import Monitor
-from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.session.monitor import Monitor
+from rmrl.rewards.session.scorer import Scorer
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.telemetry.clock import StepClock
 from rmrl.telemetry.sinks import SinkContext, open_sinks

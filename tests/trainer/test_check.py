@@ -10,7 +10,7 @@ import pytest
 
 from rmrl.config.schema import Config, MegatronConfig
 from rmrl.errors import Problems
-from rmrl.rewards.rules.dropin import FunctionSource
+from rmrl.rewards.dropins.dropin import FunctionSource
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.trainer.check import (
     _advice,

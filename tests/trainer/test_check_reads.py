@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rmrl.rewards.specs.reads import Reads
+from rmrl.rewards.reads.setting import Reads
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.trainer.check_reads import reads_problems
 from tests.rewards.parts import chat_tokenizer

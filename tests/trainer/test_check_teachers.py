@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmrl.config.schema import Config
-from rmrl.rewards.kinds.teacher import TeacherReward
+from rmrl.rewards.kinds.teacher.reward import TeacherReward
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.trainer.check_teachers import teacher_advice, teacher_problems
 from tests.engine_models import write_llama

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rmrl.rewards.scoring.items import ResponseRow
-from rmrl.rewards.scoring.scorer import Scorer
-from rmrl.rewards.scoring.session import Session
+from rmrl.rewards.session.items import ResponseRow
+from rmrl.rewards.session.scorer import Scorer
+from rmrl.rewards.session.session import Session
 from rmrl.trainer.rollouts import RolloutPool
 from tests.trainer.fake_run import fake_run, records, train_and_close
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rmrl.config.schema import Config
-from rmrl.rewards.calibration.probability_map import Curve, ProbabilityMap, Verdicts
+from rmrl.rewards.transforms.probability_map import Curve, ProbabilityMap, Verdicts
 from rmrl.trainer.evaluate import validation_metrics, validation_sampling
 from rmrl.types import Prompt, Response, RewardBatch, Rollouts, ScoreResult, Scores
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from rmrl.assemble.memory import budget_of, gpu, plan_of, scoring_plan
 from rmrl.cluster.devices import Devices, Machine
-from rmrl.cluster.ledger import PHASES, Claim, MemoryPlan
+from rmrl.cluster.memory_plan import PHASES, Claim, MemoryPlan
 from rmrl.cluster.nvml import Gpu
 from rmrl.config.schema import Config
 from rmrl.errors import MemoryPlanError
 from rmrl.rewards.residency import plan_engines, sized
 from rmrl.rewards.residency.sizes import BATCH_BYTES, ENGINE_PROCESS_BYTES
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.scoring.memory import budget_of, gpu, plan_of, scoring_plan
 from rmrl.trainer.check import _check_memory
 from rmrl.trainer.check_algorithm import critic_settings
 from rmrl.trainer.plan import (
@@ -26,7 +26,7 @@ from rmrl.trainer.plan import (
     policy_claims,
     rollout_sleeps,
 )
-from tests.scoring.test_memory import engine_spec
+from tests.assemble.test_memory import engine_spec
 
 # embeddings 1024 x 128, tied; two layers of q, o 128 x 128, k, v 64 x 128, three 128 x 256, two
 # norms; the last norm
@@ -345,7 +345,7 @@ def test_pinned_memory_is_exact_only_where_rounding_up_does_not_fit(
     rounded = exact + PARAMETERS * 4  # blocks of engines asleep may take twice their size
     assert not budget_of(on_gpus(made, rounded)).exact_pinned
     assert budget_of(on_gpus(made, rounded - 1)).exact_pinned
-    monkeypatch.setattr("rmrl.scoring.memory.exact_pinned_possible", lambda: False)
+    monkeypatch.setattr("rmrl.assemble.memory.exact_pinned_possible", lambda: False)
     on_gpus(made, rounded).check()
     with pytest.raises(MemoryPlanError, match=r"weights, asleep \(rounded up\)"):
         on_gpus(made, rounded - 1).check()

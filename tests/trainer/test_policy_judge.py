@@ -13,17 +13,17 @@ import pytest
 from rmrl.cluster.actors import AsyncProcess
 from rmrl.cluster.devices import cpu_devices
 from rmrl.cluster.fake import FakeProcess
-from rmrl.cluster.patience import with_progress
+from rmrl.cluster.progress_deadline import with_progress
 from rmrl.config.schema import Config, RewardConfig
 from rmrl.errors import EngineLostError, StallError
-from rmrl.inference.scoring_base import POLICY_ENGINE, GenerateRequest
-from rmrl.rewards.kinds.generative import GenerativeReward
+from rmrl.inference.reward_engine_base import POLICY_ENGINE, GenerateRequest
+from rmrl.rewards.entries.listing import reward_table
+from rmrl.rewards.entries.resolve import Resolved, Surroundings, resolve_rewards
+from rmrl.rewards.entries.section import Policy
+from rmrl.rewards.kinds.generative.reward import GenerativeReward
 from rmrl.rewards.residency import Residency, plan_engines
-from rmrl.rewards.scoring.scorer import Scorer
-from rmrl.rewards.specs.resolve import Resolved, Surroundings, resolve_rewards
-from rmrl.rewards.specs.section import Policy
+from rmrl.rewards.session.scorer import Scorer
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.rewards.specs.table import reward_table
 from rmrl.trainer.policy_host import PolicyHost
 from rmrl.trainer.policy_judge import judge_key, policy_of
 from rmrl.trainer.rollouts import RolloutPool

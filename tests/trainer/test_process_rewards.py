@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from rmrl.config.schema import AlgorithmConfig, PFPPOConfig
-from rmrl.rewards.scoring.scorer import Scorer
-from rmrl.rewards.scoring.session import Session
+from rmrl.rewards.session.scorer import Scorer
+from rmrl.rewards.session.session import Session
 from rmrl.trainer.batches import redraw
 from rmrl.trainer.scored_rollouts import contrast
 from rmrl.trainer.step_rewards import rewards_with_steps, step_token_rewards

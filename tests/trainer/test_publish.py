@@ -13,7 +13,7 @@ import pytest
 from safetensors.torch import load_file
 
 from rmrl.cluster.fake import FakeProcess
-from rmrl.cluster.relay import NodeFiles, Relay
+from rmrl.cluster.file_broadcast import NodeFiles, Relay
 from rmrl.cluster.worker_group import WorkerGroup
 from rmrl.errors import EngineLostError, InfrastructureError
 from rmrl.inference.weights.sender import Sent, TransferLink

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from rmrl.config.schema import Config, RewardConfig
-from rmrl.rewards.rubric import reading
-from rmrl.rewards.specs.resolve import resolve_rewards
-from rmrl.rewards.specs.section import Surroundings
+from rmrl.rewards.entries.resolve import resolve_rewards
+from rmrl.rewards.entries.section import Surroundings
+from rmrl.rewards.kinds.rubric.reward import find_criteria as reading
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.trainer.output_dir import RUN_FILE, claim
 from rmrl.trainer.reward_files import changes_since_start

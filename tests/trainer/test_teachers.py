@@ -18,9 +18,9 @@ from safetensors.torch import load_file
 from rmrl.algorithms.kl import KLController
 from rmrl.backends.fake import TOY_TOKENS, WEIGHT_NAME
 from rmrl.config.schema import AlgorithmConfig, KLControlConfig
-from rmrl.rewards.kinds.teacher import TeacherReward
+from rmrl.rewards.kinds.teacher.reward import TeacherReward
 from rmrl.rewards.residency import Residency, plan_engines
-from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.session.scorer import Scorer
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.trainer.batches import add_advantages, keep_informative
 from rmrl.trainer.check_algorithm import algorithm_problems

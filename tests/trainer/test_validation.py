@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from rmrl.rewards.calibration.corrected import corrected_share
-from rmrl.rewards.calibration.probability_map import Curve, ProbabilityMap, Verdicts
-from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.session.scorer import Scorer
 from rmrl.rewards.specs.spec import RewardSpec
+from rmrl.rewards.transforms.probability_map import Curve, ProbabilityMap, Verdicts
 from rmrl.telemetry import at_k
 from rmrl.trainer.collector import Collector
 from rmrl.types import Prompt, Sampling

@@ -18,7 +18,7 @@ from rmrl.cluster.fake import FakeProcess
 from rmrl.config.schema.reward import RewardMonitorConfig
 from rmrl.inference.fake.rollout import FakeRollout
 from rmrl.inference.weights.file import read_weights
-from rmrl.rewards.scoring.monitor import Monitor
+from rmrl.rewards.session.monitor import Monitor
 from rmrl.rewards.specs.spec import Watch
 from rmrl.types import Generation, Sampling
 from tests.trainer.fake_run import (

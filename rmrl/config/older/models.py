@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmrl.config.older import leaves
+from rmrl.config.older import key_table
 from rmrl.config.older.lists import Lists, as_list, entries, unique
 from rmrl.config.schema import Config, ScoreConfig
 from rmrl.errors import ConfigError
@@ -49,7 +49,7 @@ class Section:
     @property
     def paths(self) -> tuple[str, ...]:
         """Checkpoints, or addresses of servers."""
-        return tuple(map(str, as_list(leaves.subsection(self.typed, "model").get("path"))))
+        return tuple(map(str, as_list(key_table.subsection(self.typed, "model").get("path"))))
 
     @property
     def lists(self) -> Lists:
@@ -69,7 +69,7 @@ def section_of(config: Config | ScoreConfig, kind_of: KindOf) -> Section:
     """Read the section. Raises ConfigError for unknown kinds, and where the numbers of checkpoints
     and functions differ."""
     typed = config.reward_model
-    paths = list(map(str, as_list(leaves.subsection(typed, "model").get("path"))))
+    paths = list(map(str, as_list(key_table.subsection(typed, "model").get("path"))))
     functions = list(map(str, as_list(typed.get("reward_function"))))
     if not paths or (functions and len(paths) != len(functions)):
         raise ConfigError(
@@ -95,7 +95,7 @@ def section_of(config: Config | ScoreConfig, kind_of: KindOf) -> Section:
         policy_tokens = config.data.max_prompt_length + config.data.max_response_length
     return Section(
         typed=typed,
-        of_the_fork=leaves.is_of_the_fork(typed),
+        of_the_fork=key_table.is_of_the_fork(typed),
         kinds=tuple(kinds),
         functions=tuple(functions),
         policy_tokens=policy_tokens,
@@ -148,8 +148,8 @@ def operation_of(section: Section, index: int) -> str:
 
 def rollout(section: Section) -> dict[str, Any]:
     """Return reward_vllm_rollout, or the newer rollout. Raises ConfigError where both are set."""
-    older = leaves.subsection(section.typed, "reward_vllm_rollout")
-    newer = leaves.subsection(section.typed, "rollout")
+    older = key_table.subsection(section.typed, "reward_vllm_rollout")
+    newer = key_table.subsection(section.typed, "rollout")
     if older and newer:
         raise ConfigError(
             "reward_model.reward_vllm_rollout and reward_model.rollout are both given: use one of"
@@ -163,7 +163,7 @@ def _sampling(section: Section, entries: Mapping[str, Any]) -> dict[str, Any]:
     sampling: dict[str, Any] = {}
     if section.of_the_fork:
         sampling["temperature"] = DEFAULT_TEMPERATURE
-    for key in leaves.SAMPLING:
+    for key in key_table.SAMPLING:
         if entries.get(key) is not None:
             sampling[key] = entries[key]
     if entries.get("do_sample") is False:
@@ -177,7 +177,7 @@ def _sampling(section: Section, entries: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _engine(section: Section, index: int, entries: Mapping[str, Any]) -> dict[str, Any]:
-    model = leaves.subsection(section.typed, "model")
+    model = key_table.subsection(section.typed, "model")
     engine: dict[str, Any] = {}
     tensor_parallel = section.lists.at(
         "reward_model.model.tensor_model_parallel_size",
@@ -186,7 +186,7 @@ def _engine(section: Section, index: int, entries: Mapping[str, Any]) -> dict[st
     )
     if tensor_parallel is not None:
         engine["tensor_parallel_size"] = tensor_parallel
-    for key, name in leaves.ENGINE.items():
+    for key, name in key_table.ENGINE.items():
         if entries.get(key) is not None:
             engine[name] = entries[key]
     if entries.get("name") not in (None, "vllm"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rmrl.config.older import leaves
+from rmrl.config.older import key_table
 from rmrl.config.older.lists import number
 from rmrl.errors import ConfigError
 
@@ -32,9 +32,9 @@ def transform(section: Mapping[str, Any], *, response_tokens: int | None) -> dic
     `response_tokens`: data.max_response_length, the default of max_resp_len.
     """
     manager = section.get("reward_manager")
-    options = leaves.subsection(section, "reward_kwargs")
-    buffer = leaves.subsection(options, "overlong_buffer_cfg")
-    buffer = buffer or leaves.subsection(section, "overlong_buffer")
+    options = key_table.subsection(section, "reward_kwargs")
+    buffer = key_table.subsection(options, "overlong_buffer_cfg")
+    buffer = buffer or key_table.subsection(section, "overlong_buffer")
     if not buffer.get("enable") or manager not in ("dapo", None):
         return None
     longest = options.get("max_resp_len") or response_tokens

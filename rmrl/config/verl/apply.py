@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rmrl.config.verl.conversions import CONVERSIONS, Converted
-from rmrl.config.verl.fates import Fate, KeyFate, fate_of
+from rmrl.config.verl.key_rules import Fate, KeyFate, fate_of
 from rmrl.config.verl.setting import Setting, last_values, leaves, override
 from rmrl.config.verl.table import TABLE
 

@@ -3,7 +3,7 @@ at the top."""
 
 from __future__ import annotations
 
-from rmrl.config.verl.fates import KeyFate, converted, no_effect, refused, renamed
+from rmrl.config.verl.key_rules import KeyFate, converted, no_effect, refused, renamed
 
 _ROLLOUT = "actor_rollout_ref.rollout"
 _SPEED = "how fast, not what, the engine samples"

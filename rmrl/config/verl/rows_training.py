@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmrl.config.verl.fates import KeyFate, converted, no_effect, refused, renamed
+from rmrl.config.verl.key_rules import KeyFate, converted, no_effect, refused, renamed
 
 _ACTOR = "actor_rollout_ref.actor"
 _REF = "actor_rollout_ref.ref"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from rmrl.config.verl.fates import KeyFate
+from rmrl.config.verl.key_rules import KeyFate
 from rmrl.config.verl.rows_run import ALGORITHM, DATA, REWARD, ROLLOUT, TOP, TRAINER
 from rmrl.config.verl.rows_training import (
     ACTOR_AND_CRITIC,

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rmrl.cluster.survey import find_devices
+from rmrl.assemble.resolve import resolve
+from rmrl.cluster.device_survey import find_devices
 from rmrl.config.check_reward import reward_problems
 from rmrl.config.plain_checks import confidence_problems, field_problems, folder_problems
 from rmrl.config.schema import CalibrateConfig, RewardConfig, ScoreConfig
@@ -22,7 +23,6 @@ from rmrl.evaluation.scored_once import scoring_config
 from rmrl.offline.check import CheckedScoring, check_scoring
 from rmrl.rewards.calibration.digest import reward_digest
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.scoring.resolve import resolve
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from sklearn.model_selection import StratifiedGroupKFold
 
 from rmrl.evaluation.measures.calibration import curve
 from rmrl.evaluation.measures.shares import clustered_share
-from rmrl.rewards.calibration.probability_map import Curve, Verdicts
+from rmrl.rewards.transforms.probability_map import Curve, Verdicts
 
 LEAST_LABELS = 50
 LEAST_OF_EACH = 5

@@ -40,7 +40,7 @@ from rmrl.evaluation.scored_once import score_once
 from rmrl.files import write_whole
 from rmrl.offline.score import OpenScorer, judge_missing, open_scorer
 from rmrl.rewards.calibration.corrected import corrected_scores
-from rmrl.rewards.calibration.probability_map import ProbabilityMap
+from rmrl.rewards.transforms.probability_map import ProbabilityMap
 
 _log = logging.getLogger(__name__)
 

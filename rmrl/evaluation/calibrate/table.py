@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rmrl.evaluation.table import aligned, number, percent
-from rmrl.rewards.calibration.probability_map import ProbabilityMap
+from rmrl.rewards.transforms.probability_map import ProbabilityMap
 
 
 def console(maps: Mapping[str, ProbabilityMap]) -> str:

@@ -24,13 +24,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rmrl.errors import InfrastructureError
+from rmrl.inference.reward_engine_base import GenerateRequest, TextOutput, overlong_texts
 from rmrl.inference.rollout_base import (
     RolloutEngineSettings,
     not_ready,
     refuse_overlong,
     samples_to_draw,
 )
-from rmrl.inference.scoring_base import GenerateRequest, TextOutput, overlong_texts
 from rmrl.types import Generation, Sampling
 
 _BYTES = 2**30

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rmrl.errors import InfrastructureError
-from rmrl.inference.scoring_base import EngineSpec
+from rmrl.inference.reward_engine_base import EngineSpec
 from rmrl.inference.vllm.worker_extension import resident_bytes
 
 

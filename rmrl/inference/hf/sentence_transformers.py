@@ -16,7 +16,7 @@ from rmrl.errors import ConfigError, EngineLoadError
 from rmrl.inference.fitting import overlong_vector, sorted_batches
 from rmrl.inference.hf.resident_model import ResidentModel
 from rmrl.inference.progress import Progress
-from rmrl.inference.scoring_base import (
+from rmrl.inference.reward_engine_base import (
     EmbedOutput,
     EmbedRequest,
     EngineSpec,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rmrl.inference.scoring_base import EngineSpec
+from rmrl.inference.reward_engine_base import EngineSpec
 from rmrl.inference.vllm import compat
 from rmrl.models.adapter_inspect import Adapter, read_adapter
 

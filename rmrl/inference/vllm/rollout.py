@@ -27,6 +27,7 @@ import numpy as np
 
 from rmrl.clock import Clock
 from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError, RmrlError
+from rmrl.inference.reward_engine_base import GenerateRequest, TextOutput, overlong_texts
 from rmrl.inference.rollout_base import (
     KV_CACHE,
     WEIGHTS,
@@ -37,7 +38,6 @@ from rmrl.inference.rollout_base import (
     sample_seed,
     samples_to_draw,
 )
-from rmrl.inference.scoring_base import GenerateRequest, TextOutput, overlong_texts
 from rmrl.inference.vllm import batch_invariance, compat
 from rmrl.inference.vllm.arguments import engine_arguments
 from rmrl.inference.vllm.sampling import sampling_params

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from rmrl.inference.scoring_base import GenerateRequest, TextOutput
+from rmrl.inference.reward_engine_base import GenerateRequest, TextOutput
 from rmrl.inference.vllm import compat
 from rmrl.types import Sampling
 

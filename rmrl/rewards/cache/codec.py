@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from rmrl.inference.scoring_base import (
+from rmrl.inference.reward_engine_base import (
     EmbedOutput,
     LabelOutput,
     LogprobsOutput,

@@ -22,7 +22,7 @@ from typing import Any
 
 from rmrl.errors import ConfigError
 from rmrl.inference.engine_facts import engine_facts
-from rmrl.inference.scoring_base import EngineSpec
+from rmrl.inference.reward_engine_base import EngineSpec
 from rmrl.models.checkpoint_inspect import local_checkpoint
 from rmrl.rewards.remote.spec import HTTPSpec
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from rmrl.errors import ConfigError
 from rmrl.rewards.calibration.digest import differing_parts, reward_digest
-from rmrl.rewards.calibration.probability_map import ProbabilityMap
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms.calibrated import Calibrated
 from rmrl.rewards.transforms.chain import chain_of
+from rmrl.rewards.transforms.probability_map import ProbabilityMap
 
 
 def map_of(spec: RewardSpec) -> ProbabilityMap | None:

@@ -26,7 +26,7 @@ from statistics import NormalDist
 import numpy as np
 
 from rmrl.rewards.calibration.clusters import independent_count
-from rmrl.rewards.calibration.probability_map import ProbabilityMap, Verdicts
+from rmrl.rewards.transforms.probability_map import ProbabilityMap, Verdicts
 
 _ADDED = 2.0
 """Observations added to the samples of sensitivity and specificity, half of them accepted."""

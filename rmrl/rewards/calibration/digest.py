@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rmrl.rewards.cache.keys import scorer_key
-from rmrl.rewards.calibration.probability_map import read_map
 from rmrl.rewards.kinds.facts import file_content, kind_facts
 from rmrl.rewards.remote.spec import HTTPSpec
-from rmrl.rewards.specs.entries import FurtherModel
 from rmrl.rewards.specs.spec import RewardSpec
+from rmrl.rewards.specs.values import FurtherModel
+from rmrl.rewards.transforms.probability_map import read_map
 
 PARTS: Mapping[str, str] = {
     "model": "the model (its weights, server, engine or number format)",

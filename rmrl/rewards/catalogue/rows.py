@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from rmrl.rewards.judging.asking import conversation_text, fill
 from rmrl.rewards.judging.parser import Parser
+from rmrl.rewards.kinds.judge.asking import conversation_text, fill
 from rmrl.types import Messages
 
 _BEFORE = r"(?<!\b(?:or|not)[^\w\n]{0,9})"

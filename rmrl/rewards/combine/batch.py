@@ -21,7 +21,7 @@ from rmrl.rewards.combine.table import COMBINERS, CombineInputs
 from rmrl.rewards.combine.teachers import teachers_of
 from rmrl.rewards.combine.watched import takes_part
 from rmrl.rewards.combine.weights import common_weights
-from rmrl.rewards.scoring.rows import Rows
+from rmrl.rewards.response_facts import Rows
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms import Chain
 from rmrl.types import RewardBatch, Scores

@@ -10,7 +10,7 @@ import numpy as np
 
 from rmrl.config.schema.reward import RewardConfig
 from rmrl.rewards.combine.gates import counted, zeroed
-from rmrl.rewards.scoring.rows import Rows
+from rmrl.rewards.response_facts import Rows
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms import Chain
 from rmrl.types import Scores

@@ -11,7 +11,7 @@ import numpy as np
 from rmrl.config.schema.reward import RewardConfig
 from rmrl.errors import ConfigError
 from rmrl.rewards.kinds.facts import kind_facts
-from rmrl.rewards.scoring.rows import Rows
+from rmrl.rewards.response_facts import Rows
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms import Chain
 from rmrl.types import Scores, Step

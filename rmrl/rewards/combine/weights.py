@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rmrl.rewards.combine.schedules import Schedule
-from rmrl.rewards.scoring.rows import Rows
+from rmrl.rewards.response_facts import Rows
 from rmrl.rewards.specs.spec import RewardSpec
 
 

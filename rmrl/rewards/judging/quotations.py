@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rmrl.rewards.judging.echoes import Prompt, prepared_prompt
+from rmrl.rewards.judging.repeats import Prompt, prepared_prompt
 
 _PLAIN_QUOTE = r"""(?<![A-Za-z0-9])"[^"\n]*"(?![A-Za-z0-9])"""
 _OTHER_QUOTES = r"`[^`\n]+`|“[^“”\n]+”|「[^「」\n]+」|『[^『』\n]+』|«[^«»\n]+»"

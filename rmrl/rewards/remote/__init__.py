@@ -38,7 +38,7 @@ WIRES: Registry[Callable[[HTTPSpec], Wire]] = Registry(
         "openrlhf": "rmrl.rewards.remote.openrlhf:OpenRLHFWire",
         "slime": "rmrl.rewards.remote.slime:SlimeWire",
         "nemo_gym": "rmrl.rewards.remote.nemo_gym:NemoGymWire",
-        "sandbox_fusion": "rmrl.rewards.remote.sandbox_fusion:SandboxFusionWire",
+        "sandbox_fusion": "rmrl.rewards.kinds.code.sandbox_fusion:SandboxFusionWire",
     },
 )
 REWARD_WIRES = ("openrlhf", "slime", "nemo_gym")

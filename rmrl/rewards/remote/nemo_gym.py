@@ -19,7 +19,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from rmrl.inference.scoring_base import ValueOutput
+from rmrl.inference.reward_engine_base import ValueOutput
 from rmrl.rewards.remote.client import HTTPClient, RemoteCallError, together
 from rmrl.rewards.remote.spec import HTTPSpec, RowRequest
 from rmrl.rewards.remote.values import check_method, failed, value_output, with_extra

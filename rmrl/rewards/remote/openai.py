@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rmrl.errors import RewardError
-from rmrl.inference.scoring_base import GenerateRequest, TextOutput
+from rmrl.inference.reward_engine_base import GenerateRequest, TextOutput
 from rmrl.rewards.remote.client import HTTPClient, RemoteCallError, together
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.rewards.remote.values import with_extra

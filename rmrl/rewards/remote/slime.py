@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rmrl.inference.scoring_base import ValueOutput
+from rmrl.inference.reward_engine_base import ValueOutput
 from rmrl.rewards.remote.client import HTTPClient, RemoteCallError, together
 from rmrl.rewards.remote.spec import HTTPSpec, RewardRequest
 from rmrl.rewards.remote.values import check_method, failed, value_output, with_extra

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from rmrl.errors import RewardError
-from rmrl.inference.scoring_base import ValueOutput
+from rmrl.inference.reward_engine_base import ValueOutput
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.types import Status
 

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from rmrl.inference.engine_facts import engine_facts
-from rmrl.inference.scoring_base import EngineSpec
+from rmrl.inference.reward_engine_base import EngineSpec
 from rmrl.rewards.specs.spec import RewardSpec
 
 RESIDENCIES = ("on_demand", "auto", "resident")

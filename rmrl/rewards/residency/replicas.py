@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from rmrl.errors import InfrastructureError
-from rmrl.inference.scoring_base import (
+from rmrl.inference.reward_engine_base import (
     EmbedRequest,
     GenerateRequest,
     LogprobsRequest,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from rmrl.errors import ConfigError
 from rmrl.inference.engine_facts import engine_facts
-from rmrl.inference.scoring_base import EngineSpec
+from rmrl.inference.reward_engine_base import EngineSpec
 from rmrl.models.adapter_inspect import read_adapter, slot_bytes
 from rmrl.models.checkpoint_inspect import local_checkpoint, read_config, weight_bytes
 from rmrl.rewards.residency.plan import EnginePlan

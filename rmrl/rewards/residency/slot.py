@@ -29,7 +29,7 @@ from rmrl.types import Metrics
 
 _log = logging.getLogger(__name__)
 
-PROCESS_FACTORY = "rmrl.inference.scoring:build_engine"
+PROCESS_FACTORY = "rmrl.inference.reward_engines:build_engine"
 _SLEEP_LEVEL = {"sleep1": 1, "sleep2": 2}
 _SLEEP_DEADLINE_S = 300.0
 _MEASURE_DEADLINE_S = 30.0

@@ -10,7 +10,7 @@ from typing import Any
 
 from rmrl.config.numbers import is_number
 from rmrl.errors import ConfigError
-from rmrl.inference.scoring_base import LabelOutput, ValueOutput
+from rmrl.inference.reward_engine_base import LabelOutput, ValueOutput
 from rmrl.models.label_head import ACTIVATIONS, Activation, LabelHead
 from rmrl.registry import did_you_mean
 

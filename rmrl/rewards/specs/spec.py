@@ -8,11 +8,11 @@ from typing import Any
 
 from rmrl.config.numbers import is_number
 from rmrl.errors import ConfigError
-from rmrl.inference.scoring_base import EngineSpec
+from rmrl.inference.reward_engine_base import EngineSpec
+from rmrl.rewards.dropins.dropin import DropIn, FunctionSource
+from rmrl.rewards.reads.setting import Reads
 from rmrl.rewards.remote.spec import HTTPSpec
-from rmrl.rewards.rules.dropin import DropIn, FunctionSource
 from rmrl.rewards.specs.labels import LabelReading
-from rmrl.rewards.specs.reads import Reads
 from rmrl.types import Sampling
 
 MISSING_POLICIES = ("mask", "renormalize", "impute", "fail")

@@ -12,8 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from rmrl.errors import ConfigError
-from rmrl.rewards.calibration.probability_map import ProbabilityMap, read_map
-from rmrl.rewards.scoring.rows import Rows
+from rmrl.rewards.response_facts import Rows
+from rmrl.rewards.transforms.probability_map import ProbabilityMap, read_map
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 
 from rmrl.errors import CheckpointError, ConfigError
-from rmrl.rewards.scoring.rows import Rows
-from rmrl.rewards.specs.entries import known_entries
+from rmrl.rewards.response_facts import Rows
+from rmrl.rewards.specs.values import known_entries
 from rmrl.rewards.transforms.table import TRANSFORMS
 
 

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from rmrl.errors import CheckpointError
-from rmrl.rewards.scoring.rows import Rows
+from rmrl.rewards.response_facts import Rows
 
 EVIDENCE = 2.0
 """Standard errors from which a slope is believed."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from rmrl.config.numbers import is_pair
 from rmrl.registry import did_you_mean
-from rmrl.rewards.scoring.rows import Rows
+from rmrl.rewards.response_facts import Rows
 
 SHAPES = ("linear", "exponential")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rmrl.registry import did_you_mean
-from rmrl.rewards.scoring.rows import Rows
+from rmrl.rewards.response_facts import Rows
 from rmrl.rewards.transforms.ties import consecutive, largest_of_group, refined, rounding_floor
 
 _BY = ("group", "batch")

@@ -25,7 +25,7 @@ import numpy as np
 
 from rmrl.errors import CheckpointError
 from rmrl.registry import did_you_mean
-from rmrl.rewards.scoring.rows import Rows
+from rmrl.rewards.response_facts import Rows
 from rmrl.rewards.transforms.ties import consecutive, largest_of_group, rounding_floor
 
 _BY = ("batch", "group", "running")

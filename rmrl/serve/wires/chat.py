@@ -26,8 +26,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rmrl.errors import ConfigError, RewardFunctionError
 from rmrl.inference.engine_facts import engine_facts
-from rmrl.inference.scoring_base import GenerateRequest, TextOutput
-from rmrl.rewards.kinds.rendering import generate_requests, tokenize
+from rmrl.inference.reward_engine_base import GenerateRequest, TextOutput
+from rmrl.rewards.kinds.shared.rendering import generate_requests, tokenize
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.serve.problems import RequestError
 from rmrl.serve.service import Service

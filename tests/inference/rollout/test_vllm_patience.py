@@ -12,8 +12,8 @@ import pytest
 
 from rmrl.config.schema.rollout import RolloutConfig
 from rmrl.errors import StallError
+from rmrl.inference.reward_engine_base import GenerateRequest
 from rmrl.inference.rollout_base import RolloutEngineSettings
-from rmrl.inference.scoring_base import GenerateRequest
 from rmrl.inference.vllm.rollout import VLLMRollout
 from rmrl.types import Sampling
 from tests.virtual_time import VirtualLoop

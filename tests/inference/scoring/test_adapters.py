@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from rmrl.errors import EngineLoadError
-from rmrl.inference.hf.scoring import HFEngine
-from rmrl.inference.scoring import build_engine
-from rmrl.inference.scoring_base import EngineSpec, GenerateRequest, PoolingRequest
+from rmrl.inference.hf.reward_engine import HFEngine
+from rmrl.inference.reward_engine_base import EngineSpec, GenerateRequest, PoolingRequest
+from rmrl.inference.reward_engines import build_engine
 from rmrl.inference.vllm.adapters import adapter_arguments, adapter_problem
-from rmrl.inference.vllm.scoring import VLLMEngine
+from rmrl.inference.vllm.reward_engine import VLLMEngine
 from rmrl.models.adapter_inspect import Adapter
 from rmrl.types import Sampling
 from tests.engine_models import write_adapter, write_llama, write_llama_scorer, write_tokenizer

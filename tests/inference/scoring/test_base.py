@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from rmrl.errors import ConfigError
-from rmrl.inference.scoring import ENGINES
-from rmrl.inference.scoring_base import (
+from rmrl.inference.reward_engine_base import (
     EngineSpec,
     GenerateRequest,
     PoolingRequest,
@@ -15,6 +14,7 @@ from rmrl.inference.scoring_base import (
     overlong_labels,
     overlong_texts,
 )
+from rmrl.inference.reward_engines import ENGINES
 from rmrl.types import Sampling
 
 GIVEN: dict[str, Any] = {

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError
-from rmrl.inference.fake.scoring import EXIT_CODE, token_value
-from rmrl.inference.scoring import build_engine
-from rmrl.inference.scoring_base import (
+from rmrl.inference.fake.reward_engine import EXIT_CODE, token_value
+from rmrl.inference.reward_engine_base import (
     FAILURES,
     EmbedRequest,
     EngineSpec,
@@ -17,6 +16,7 @@ from rmrl.inference.scoring_base import (
     RewardEngine,
     overlong_detail,
 )
+from rmrl.inference.reward_engines import build_engine
 from rmrl.types import Sampling
 
 
@@ -190,7 +190,7 @@ def test_failures_on_request() -> None:
 
 def test_death_on_request() -> None:
     code = (
-        "from rmrl.inference.scoring import build_engine, EngineSpec\nengine ="
+        "from rmrl.inference.reward_engines import build_engine, EngineSpec\nengine ="
         " build_engine(EngineSpec(path='x', runner='pooling', name='fake', dtype='f',"
         " max_model_len=9, max_num_seqs=1, max_num_batched_tokens=1, tensor_parallel_size=1,"
         " gpu_memory_utilization=0.5, kv_cache_bytes=0, device='cpu', threads=1,"

@@ -1,5 +1,5 @@
 from rmrl.inference.fitting import answered, overlong_logits, overlong_vector, sorted_batches
-from rmrl.inference.scoring_base import PoolingRequest, overlong_detail
+from rmrl.inference.reward_engine_base import PoolingRequest, overlong_detail
 
 
 def test_only_what_fits_is_run_and_order_is_kept() -> None:

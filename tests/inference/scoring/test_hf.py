@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError, RewardError
-from rmrl.inference.scoring import build_engine
-from rmrl.inference.scoring_base import EngineSpec, GenerateRequest, PoolingRequest
+from rmrl.inference.reward_engine_base import EngineSpec, GenerateRequest, PoolingRequest
+from rmrl.inference.reward_engines import build_engine
 from rmrl.types import Sampling
 from tests.engine_models import (
     write_bert_scorer,

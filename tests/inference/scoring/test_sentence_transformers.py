@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError
-from rmrl.inference.scoring import build_engine
-from rmrl.inference.scoring_base import (
+from rmrl.inference.reward_engine_base import (
     EmbedOutput,
     EmbedRequest,
     EngineSpec,
@@ -15,6 +14,7 @@ from rmrl.inference.scoring_base import (
     RewardEngine,
     overlong_detail,
 )
+from rmrl.inference.reward_engines import build_engine
 from tests.engine_models import write_encoder
 
 GIVEN: dict[str, Any] = {

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from rmrl.errors import EngineLoadError, InfrastructureError, RewardError
-from rmrl.inference.scoring_base import (
+from rmrl.inference.reward_engine_base import (
     EmbedRequest,
     EngineSpec,
     GenerateRequest,
@@ -21,8 +21,8 @@ from rmrl.inference.scoring_base import (
     PoolingRequest,
     TextOutput,
 )
-from rmrl.inference.sglang.scoring import SGLangEngine
-from rmrl.inference.sglang.scoring_wire import launch_command
+from rmrl.inference.sglang.reward_engine import SGLangEngine
+from rmrl.inference.sglang.reward_wire import launch_command
 from rmrl.types import Sampling
 from tests.patience import PATIENCE_S, expires
 from tests.rewards.parts import checkpoint

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
+from rmrl.assemble.preflight import package_problem
 from rmrl.errors import EngineLoadError
 from rmrl.inference.vllm import compat
 from rmrl.inference.vllm.rollout import VLLMRollout
 from rmrl.inference.weights.sender import INIT_INFOS
 from rmrl.registry import version_problem
-from rmrl.scoring.preflight import package_problem
 from tests.engine_process import run_in_engine_process
 
 PACKAGE = Path(compat.__file__).parents[2]

@@ -35,8 +35,8 @@ def test_what_the_user_set_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_heavy_is_imported() -> None:
     modules = (
-        "rmrl.inference.environment, rmrl.inference.vllm.arguments, rmrl.inference.scoring,"
-        " rmrl.inference.fake.scoring, rmrl.inference.rollout, rmrl.inference.fake.rollout"
+        "rmrl.inference.environment, rmrl.inference.vllm.arguments, rmrl.inference.reward_engines,"
+        " rmrl.inference.fake.reward_engine, rmrl.inference.rollout, rmrl.inference.fake.rollout"
     )
     code = (
         f"import {modules}, sys; sys.exit(bool({{'torch', 'vllm', 'transformers', 'ray'}} &"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rmrl.errors import InfrastructureError
-from rmrl.inference.scoring_base import (
+from rmrl.inference.reward_engine_base import (
     EmbedRequest,
     GenerateRequest,
     PoolingRequest,

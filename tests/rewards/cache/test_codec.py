@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmrl.inference.scoring_base import (
+from rmrl.inference.reward_engine_base import (
     FAILURES,
     EmbedOutput,
     LabelOutput,

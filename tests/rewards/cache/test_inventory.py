@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmrl.inference.scoring_base import ValueOutput
+from rmrl.inference.reward_engine_base import ValueOutput
 from rmrl.rewards.cache.inventory import opened
 from rmrl.rewards.cache.store import CacheStore
 

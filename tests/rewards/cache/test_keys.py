@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 
 from rmrl.errors import ConfigError
-from rmrl.inference.scoring_base import EmbedRequest, EngineSpec, GenerateRequest, PoolingRequest
+from rmrl.inference.reward_engine_base import (
+    EmbedRequest,
+    EngineSpec,
+    GenerateRequest,
+    PoolingRequest,
+)
 from rmrl.rewards.cache.keys import checkpoint_identity, request_key, scorer_key
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.types import Sampling

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rmrl.errors import ConfigError
-from rmrl.inference.scoring_base import TextOutput, ValueOutput
+from rmrl.inference.reward_engine_base import TextOutput, ValueOutput
 from rmrl.rewards.cache.file import APPLICATION_ID, open_file, used_bytes
 from rmrl.rewards.cache.store import CacheStore
 from tests.patience import PATIENCE_S
@@ -275,7 +275,7 @@ def test_threads_share_a_store(tmp_path: Path) -> None:
 WRITER = """
 import logging, sys
 from rmrl.rewards.cache.store import CacheStore
-from rmrl.inference.scoring_base import ValueOutput
+from rmrl.inference.reward_engine_base import ValueOutput
 path, first = sys.argv[1], int(sys.argv[2])
 logging.basicConfig(stream=sys.stdout)
 store = CacheStore(path, max_bytes=2**30)

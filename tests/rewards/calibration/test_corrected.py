@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rmrl.rewards.calibration.corrected import corrected_share
-from rmrl.rewards.calibration.probability_map import Verdicts
+from rmrl.rewards.transforms.probability_map import Verdicts
 
 
 def test_a_share_and_its_interval_by_hand() -> None:

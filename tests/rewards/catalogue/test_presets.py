@@ -12,19 +12,19 @@ import torch
 import yaml
 from transformers import AutoModelForSequenceClassification
 
+from rmrl.assemble.resolve import resolve
 from rmrl.config.schema import RewardConfig
 from rmrl.errors import ConfigError
-from rmrl.inference.hf.scoring import HFEngine
-from rmrl.inference.scoring_base import EngineSpec, PoolingRequest
+from rmrl.inference.hf.reward_engine import HFEngine
+from rmrl.inference.reward_engine_base import EngineSpec, PoolingRequest
 from rmrl.main_show import main as show
 from rmrl.models.checkpoint_inspect import check_scalar_head
 from rmrl.rewards.catalogue.find import presets
 from rmrl.rewards.catalogue.listing import catalogue_rows, catalogue_text
+from rmrl.rewards.entries.listing import reward_table
+from rmrl.rewards.entries.resolve import Resolved
 from rmrl.rewards.kinds import REWARD_KINDS
-from rmrl.rewards.specs.resolve import Resolved
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.rewards.specs.table import reward_table
-from rmrl.scoring.resolve import resolve
 from rmrl.types import ScoreResult
 from tests.engine_models import write_gated_scorer
 from tests.rewards.parts import checkpoint, rows, scored

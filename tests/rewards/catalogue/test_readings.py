@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rmrl.rewards.catalogue.find import preset_of, presets
-from rmrl.rewards.rules.dropin import DropIn, load_dropin
+from rmrl.rewards.dropins.dropin import DropIn, load_dropin
 from tests.rewards.catalogue.recorded import RIGHT, WITHOUT_VERDICT, Answer
 
 PAIRS = ("group",)

@@ -12,7 +12,7 @@ import numpy as np
 from rmrl.config.schema.reward import RewardConfig
 from rmrl.rewards.combine import combine, weights_matrix
 from rmrl.rewards.combine.schedules import Schedule
-from rmrl.rewards.scoring.rows import Rows
+from rmrl.rewards.response_facts import Rows
 from rmrl.rewards.specs.spec import OnMissing, RewardSpec
 from rmrl.rewards.transforms import Chain, chain_of
 from rmrl.types import RewardBatch, ScoreResult, Scores, Step

@@ -10,7 +10,7 @@ import pytest
 from rmrl.config.schema.reward import RewardConfig
 from rmrl.errors import ConfigError
 from rmrl.rewards.combine import CombineInputs, combine_problems
-from rmrl.rewards.scoring.rows import Rows
+from rmrl.rewards.response_facts import Rows
 from rmrl.rewards.transforms import parse_transforms
 from tests.rewards.combine.parts import rewards_of, spec
 

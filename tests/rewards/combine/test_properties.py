@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmrl.rewards.combine import COMBINERS
-from rmrl.rewards.scoring.missing import check_missing
+from rmrl.rewards.session.missing import check_missing
 from rmrl.rewards.transforms import TRANSFORMS
 from rmrl.types import RewardBatch, Scores
 from tests.rewards.combine.parts import combined, rows, spec

@@ -12,7 +12,7 @@ from rmrl.config.schema.reward import RewardConfig
 from rmrl.errors import MissingVerdictsError, RewardError
 from rmrl.rewards.combine import combine, takes_part
 from rmrl.rewards.combine.schedules import Schedule
-from rmrl.rewards.scoring.missing import check_missing
+from rmrl.rewards.session.missing import check_missing
 from rmrl.rewards.transforms import Chain
 from rmrl.types import ScoreResult, Scores
 from tests.rewards.combine.parts import combined, process, rewards, rewards_of, rows, spec

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmrl.rewards.judging.parser import TIME_LIMIT_S, Parser, parser_problem
-from rmrl.rewards.judging.votes import parsed_vote
+from rmrl.rewards.kinds.judge.votes import parsed_vote
 
 
 def test_named_groups_are_verdict_and_columns():

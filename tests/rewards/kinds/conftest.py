@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmrl.rewards.rules.pool import RulePool
-from tests.rewards.kinds.rule_parts import EVERY_WAY
+from rmrl.rewards.kinds.rule.pool import RulePool
+from tests.rewards.kinds.rule.rule_parts import EVERY_WAY
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rmrl.inference.scoring_base import TextOutput
-from rmrl.rewards.kinds.context import KindContext
-from rmrl.rewards.rules.dropin import DropIn, load_dropin
-from rmrl.rewards.rules.pool import RulePool
+from rmrl.inference.reward_engine_base import TextOutput
+from rmrl.rewards.dropins.dropin import DropIn, load_dropin
+from rmrl.rewards.kinds.rule.pool import RulePool
+from rmrl.rewards.kinds.shared.context import KindContext
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Sampling
 from tests.rewards.parts import ENGINE, always

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rmrl.inference.scoring_base import ValueOutput
-from rmrl.rewards.kinds.remote import Options, check_server
-from rmrl.rewards.kinds.row_fields import row_fields
+from rmrl.inference.reward_engine_base import ValueOutput
+from rmrl.rewards.kinds.remote.reward import Options, check_server
+from rmrl.rewards.kinds.shared.row_fields import row_fields
 from rmrl.rewards.remote.nemo_gym import NemoGymWire
 from rmrl.rewards.remote.spec import HTTPSpec, RowRequest
 from rmrl.types import ScoreItem

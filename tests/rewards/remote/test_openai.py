@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rmrl.errors import RewardError
-from rmrl.inference.scoring_base import GenerateRequest, TextOutput
+from rmrl.inference.reward_engine_base import GenerateRequest, TextOutput
 from rmrl.rewards.remote import WIRES
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.types import Sampling

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rmrl.errors import RewardError
-from rmrl.inference.scoring_base import ValueOutput
+from rmrl.inference.reward_engine_base import ValueOutput
 from rmrl.rewards.remote import REWARD_WIRES, WIRES
 from rmrl.rewards.remote.client import HTTPClient
 from rmrl.rewards.remote.spec import HTTPSpec, RewardRequest, RowRequest

@@ -11,7 +11,7 @@ import pytest
 
 from rmrl.cluster.fake import FakeHost, FakeProcess
 from rmrl.errors import EngineLostError, InfrastructureError
-from rmrl.inference.scoring_base import EmbedRequest, GenerateRequest, PoolingRequest
+from rmrl.inference.reward_engine_base import EmbedRequest, GenerateRequest, PoolingRequest
 from rmrl.rewards.residency.replicas import (
     Replicas,
     deal,

@@ -21,7 +21,7 @@ from rmrl.errors import (
     MemoryPlanError,
     StallError,
 )
-from rmrl.inference.scoring_base import EngineSpec, PoolingRequest
+from rmrl.inference.reward_engine_base import EngineSpec, PoolingRequest
 from rmrl.inference.vllm import compat
 from rmrl.rewards.residency import (
     Budget,

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from rmrl.errors import ConfigError
-from rmrl.inference.scoring_base import LabelOutput
+from rmrl.inference.reward_engine_base import LabelOutput
 from rmrl.models.label_head import LabelHead
 from rmrl.rewards.specs.labels import activated, entry_problems, reading_of
 

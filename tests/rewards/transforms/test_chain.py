@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rmrl.errors import CheckpointError, ConfigError
-from rmrl.rewards.scoring.rows import Rows
+from rmrl.rewards.response_facts import Rows
 from rmrl.rewards.transforms import TRANSFORMS, Chain, chain_of, parse_transforms
 from tests.rewards.combine.parts import rows
 

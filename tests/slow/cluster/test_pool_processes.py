@@ -14,7 +14,7 @@ from rmrl.cluster.pools import Pools, pool_sizes, reserve_pools
 from rmrl.cluster.session import ray_session
 from rmrl.cluster.worker_group import Allocation, allocate_ranks
 from rmrl.errors import InfrastructureError
-from rmrl.inference.scoring_base import EngineSpec, PoolingRequest
+from rmrl.inference.reward_engine_base import EngineSpec, PoolingRequest
 from rmrl.interfaces import ProcessHost
 from rmrl.rewards.residency import Budget, EnginePlan, Residency, Room, placed, plan_engines, sized
 from rmrl.rewards.specs.spec import RewardSpec

@@ -17,7 +17,7 @@ from rmrl.cluster.processes import RayHost, RayProcess
 from rmrl.cluster.session import ray_session
 from rmrl.errors import EngineLostError
 from rmrl.inference.environment import engine_environment
-from rmrl.inference.scoring_base import EngineSpec
+from rmrl.inference.reward_engine_base import EngineSpec
 from rmrl.types import Sampling
 from tests.rewards.parts import judge, make_scorer, rows
 

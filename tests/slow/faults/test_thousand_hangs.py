@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rmrl.rewards.kinds.rule import RuleReward
-from rmrl.rewards.rules.dropin import FunctionSource, load_dropin
-from rmrl.rewards.rules.pool import RulePool
+from rmrl.rewards.dropins.dropin import FunctionSource, load_dropin
+from rmrl.rewards.kinds.rule.pool import RulePool
+from rmrl.rewards.kinds.rule.reward import RuleReward
 from rmrl.types import ScoreItem, ScoreResult
 from tests.patience import PATIENCE_S, expires
 

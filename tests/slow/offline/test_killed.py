@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rmrl.scoring.preflight import TRIAL_ROWS
+from rmrl.assemble.preflight import TRIAL_ROWS
 from tests.inputs import write_lines
 from tests.trainer.job import descendants, still_running, wait_for
 

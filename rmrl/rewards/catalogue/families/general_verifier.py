@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rmrl.rewards.answers.format import last_boxed
 from rmrl.rewards.catalogue.card import Card, Licence
 from rmrl.rewards.catalogue.rows import prompt_file, reference_prompts, verdicts
-from rmrl.rewards.rules.verifiers.format import last_boxed
 
 CARD = Card(
     title="general-verifier",

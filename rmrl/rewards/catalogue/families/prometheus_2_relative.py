@@ -7,7 +7,7 @@ from typing import Any
 
 from rmrl.rewards.catalogue.card import Card, Licence
 from rmrl.rewards.catalogue.rows import prompt_file, question_of, verdicts
-from rmrl.rewards.judging.asking import fill
+from rmrl.rewards.kinds.judge.asking import fill
 
 CARD = Card(
     title="Prometheus 2 (relative grading)",

@@ -8,7 +8,7 @@ from typing import Any
 from rmrl.rewards.catalogue.card import Card, Licence
 from rmrl.rewards.catalogue.families import rm_r1
 from rmrl.rewards.catalogue.rows import prompt_file, question_of
-from rmrl.rewards.judging.asking import fill
+from rmrl.rewards.kinds.judge.asking import fill
 
 CARD = Card(
     title="RM-R1 (distilled from DeepSeek-R1)",

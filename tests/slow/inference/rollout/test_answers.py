@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from rmrl.config.schema.rollout import RolloutConfig
+from rmrl.inference.reward_engine_base import EngineSpec, GenerateRequest
 from rmrl.inference.rollout_base import RolloutEngineSettings
-from rmrl.inference.scoring_base import EngineSpec, GenerateRequest
+from rmrl.inference.vllm.reward_engine import VLLMEngine
 from rmrl.inference.vllm.rollout import VLLMRollout
-from rmrl.inference.vllm.scoring import VLLMEngine
 from rmrl.types import Sampling
 from tests.engine_models import write_llama
 from tests.engine_process import run_in_engine_process

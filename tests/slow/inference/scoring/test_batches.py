@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rmrl.inference.scoring_base import EngineSpec, GenerateRequest, PoolingRequest
+from rmrl.inference.reward_engine_base import EngineSpec, GenerateRequest, PoolingRequest
 from rmrl.types import Sampling
 from tests.engine_process import run_in_engine_process
 
@@ -49,7 +49,7 @@ def replies() -> list[tuple[str, str]]:
 def scalars(path: str) -> dict[int, list[Any]]:
     from transformers import AutoTokenizer
 
-    from rmrl.inference.vllm.scoring import VLLMEngine
+    from rmrl.inference.vllm.reward_engine import VLLMEngine
 
     engine = VLLMEngine(EngineSpec(path=path, runner="pooling", **GIVEN))
     engine.start()
@@ -66,7 +66,7 @@ def verdicts(path: str) -> list[dict[int, list[Any]]]:
     more after the deepest sleep."""
     from transformers import AutoTokenizer
 
-    from rmrl.inference.vllm.scoring import VLLMEngine
+    from rmrl.inference.vllm.reward_engine import VLLMEngine
 
     engine = VLLMEngine(EngineSpec(path=path, runner="generate", **GIVEN))
     engine.start()

@@ -16,9 +16,14 @@ import torch
 
 from rmrl.errors import EngineLoadError, RewardError
 from rmrl.inference.environment import engine_environment
-from rmrl.inference.hf.scoring import HFEngine
-from rmrl.inference.scoring_base import EmbedRequest, EngineSpec, GenerateRequest, PoolingRequest
-from rmrl.inference.vllm.scoring import VLLMEngine
+from rmrl.inference.hf.reward_engine import HFEngine
+from rmrl.inference.reward_engine_base import (
+    EmbedRequest,
+    EngineSpec,
+    GenerateRequest,
+    PoolingRequest,
+)
+from rmrl.inference.vllm.reward_engine import VLLMEngine
 from rmrl.types import Sampling
 from tests.engine_models import (
     write_bert_scorer,
@@ -353,7 +358,7 @@ def real_vectors(path: str, texts: list[str]) -> Any:
 
 def test_a_real_encoder_equals_sentence_transformers(all_minilm: Path) -> None:
     pytest.importorskip("sentence_transformers")
-    from rmrl.inference.scoring import build_engine
+    from rmrl.inference.reward_engines import build_engine
 
     texts = [
         "A man is eating food.",

@@ -1,0 +1,1 @@
+"""Functions of users: drop-in files, their signatures and what they return."""

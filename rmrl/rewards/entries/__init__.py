@@ -1,0 +1,1 @@
+"""From the entries of the section `reward` to specs."""

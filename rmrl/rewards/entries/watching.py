@@ -1,0 +1,83 @@
+"""Entry `watch` of a reward: its weight is 0, and it is asked about a share of the responses, every
+n-th step.
+
+A watcher sees what the reward does not: a strong judge, or people's own rule, that costs too much
+for every response. It has no part in any reward, so what depends on its score on every row
+(a gate, `counts_at`, an ensemble) is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rmrl.config.schema import RewardConfig
+from rmrl.errors import ConfigError
+from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.specs.spec import RewardSpec, Watch
+from rmrl.rewards.specs.values import known_entries
+
+
+def parse_watch(raw: Any, *, where: str) -> Watch | None:
+    """Read {rows: 0.05, every: 10}, each of which may be left out; None: the reward is not watched.
+    Raises ConfigError naming `where`."""
+    if raw is None:
+        return None
+    if not isinstance(raw, Mapping):
+        raise ConfigError(f"{where}={raw!r}: give entries, e.g. {where}.rows=0.05 {where}.every=10")
+    watch = Watch(**known_entries(raw, Watch, where))
+    problems: list[str] = []
+    if not 0 < watch.rows <= 1:
+        problems.append(
+            f"{where}.rows={watch.rows:g} is a share of the responses: give a number above 0 and at"
+            " most 1"
+        )
+    if watch.every < 1:
+        problems.append(f"{where}.every={watch.every}: give a number of steps, at least 1")
+    if problems:
+        raise ConfigError(problems)
+    return watch
+
+
+def watch_problems(specs: Sequence[RewardSpec], config: RewardConfig) -> Iterator[str]:
+    """Yield a sentence for each weight that a watcher was given, and for each reward that depends
+    on the score of one."""
+    watchers = {spec.name: spec for spec in specs if spec.watch is not None}
+    weights: list[tuple[str, str, Any]] = []
+    for name, weight in zip(config.models, config.weights or (), strict=False):
+        weights.append(("reward.weights", name, weight))
+    for source, entry in config.by_source.items():
+        models = entry["models"]
+        for name, weight in zip(models, entry.get("weights") or (), strict=False):
+            weights.append((f"reward.by_source.{source}.weights", str(name), weight))
+    for where, name, weight in weights:
+        if name in watchers and weight != 0:
+            yield (
+                f"{where} gives {name} the weight {weight:g}, and reward.specs.{name}.watch makes"
+                " it a watcher, which is not asked about every response: give it the weight 0, or"
+                " leave watch out"
+            )
+    for name, spec in watchers.items():
+        where = f"reward.specs.{name}.watch"
+        if name in config.weight_schedules:
+            yield (
+                f"{where}: a watcher has the weight 0 at every step; leave out"
+                f" reward.weight_schedules.{name}, or watch"
+            )
+        if kind_facts(spec.kind).combines:
+            yield (
+                f"{where}: {name} is computed from the scores of its members and asks nobody; give"
+                " watch to a reward that is asked itself"
+            )
+        if spec.part_of:
+            yield f"{where}: the score of {spec.part_of} needs it on every row; leave watch out"
+    for spec in specs:
+        needed = dict.fromkeys((*spec.gates, *spec.counts_at))
+        if kind_facts(spec.kind).combines:
+            needed |= dict.fromkeys(spec.options.of)
+        for name in needed:
+            if name in watchers and not watchers[name].part_of:
+                yield (
+                    f"reward '{spec.name}' depends on the score of {name} on every row, and"
+                    f" reward.specs.{name}.watch has it asked about some of them: leave watch out"
+                )

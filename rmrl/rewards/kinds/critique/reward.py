@@ -1,0 +1,308 @@
+"""Kind `critique`: a generative model writes a critique of the response, then a scalar model scores
+prompt, response and critique.
+
+After "Critique-out-Loud Reward Models" (arXiv 2408.11791), with two models instead of two heads of
+one.
+
+    items -> rm_preprocess (or the shipped template) -> critic -> own words
+          -> rm_critique (or a further turn) -> scalar model -> score
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import starmap
+from typing import Any, ClassVar
+
+from rmrl.inference.reward_engine_base import Runner, TextOutput
+from rmrl.rewards.kinds.bradley_terry.reward import classified, logits_of, prompt_text, prompt_turns
+from rmrl.rewards.kinds.judge.asking import conversation_text, fill, question_of, template
+from rmrl.rewards.kinds.judge.ballots import judge_columns, judge_sample
+from rmrl.rewards.kinds.judge.refusal import is_refusal
+from rmrl.rewards.kinds.judge.samples import JudgeSample
+from rmrl.rewards.kinds.shared.context import KindContext
+from rmrl.rewards.kinds.shared.dropin_calls import call_dropin, named_columns, origin_of, take
+from rmrl.rewards.kinds.shared.inputs import Inputs, answers_in_parts
+from rmrl.rewards.kinds.shared.rendering import (
+    Rendered,
+    fill_in,
+    generate_requests,
+    judge_inputs,
+    judge_reads,
+    readable,
+    reads_all_at_once,
+    tokenize_all,
+    tokenize_rows,
+)
+from rmrl.rewards.kinds.shared.truncation import (
+    fit_items,
+    judge_limit,
+    pooling_limit,
+    with_cut,
+    with_cuts,
+)
+from rmrl.rewards.kinds.shared.untrusted import Fence, neutraliser
+from rmrl.rewards.specs.spec import RewardSpec
+from rmrl.types import ScoreItem, ScoreResult, Status
+
+QUESTION = (
+    "Write a short critique of the response: what is right, what is wrong, what is missing. Quote"
+    " nothing at length and give no score."
+)
+INTRODUCTION = "A critique of the reply above:\n"
+
+
+class CritiqueReward:
+    """Two models, one after the other. With sampling.n > 1 the score is the mean over the critiques
+    that could be scored.
+
+    The scalar model reads the prompt, the reply as an assistant turn, and the critique as a further
+    user turn: a reply cannot end its own turn, so it cannot write its own critique. Without a chat
+    template it reads the pair (prompt and reply, critique).
+    """
+
+    @dataclass(frozen=True, kw_only=True, slots=True)
+    class Options:
+        """Entries that only this kind has."""
+
+        scorer: dict[str, Any] = field(default_factory=dict)
+        """The scalar model: {path: <folder or hub id>, engine: {...}}."""
+        question: str = QUESTION
+        """The critic's task without a drop-in."""
+        rubric: str = ""
+        """Criteria of the critique, in words, without a drop-in."""
+        fence: bool = True
+        """Responses stand between markers that they cannot contain when the critic reads them."""
+
+    roles: ClassVar[Mapping[str, Runner]] = {"main": "generate", "scorer": "pooling"}
+    samples: ClassVar[bool] = True
+    truncates: ClassVar[bool] = True
+
+    def __init__(self, spec: RewardSpec, context: KindContext) -> None:
+        assert spec.sampling is not None
+        self._spec = spec
+        self._context = context
+        self._sampling = spec.sampling
+        self._options: CritiqueReward.Options = spec.options or self.Options()
+
+    @classmethod
+    def from_spec(cls, spec: RewardSpec, context: KindContext) -> CritiqueReward:
+        return cls(spec, context)
+
+    @classmethod
+    def check_options(cls, options: Options, where: str) -> list[str]:
+        """Problems of the entries, one sentence each."""
+        scorer: Any = options.scorer
+        if isinstance(scorer, Mapping) and scorer.get("path"):
+            return []
+        return [
+            f"{where}.scorer: the model that scores the critiques is not named: give"
+            f" {where}.scorer.path=<folder or hub id>"
+        ]
+
+    async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
+        """One score per item: the raw logit (any real number), or the score that rm_postprocess
+        makes of it; `raw_text` is the critique.
+
+        Raises RewardFunctionError when the drop-in miscounts; a row it raises on has a
+        `user_error`.
+        """
+        if not items:
+            return []
+        role = "main" if self._spec.remote is None else "remote"
+
+        async def write(part: list[Rendered]) -> Sequence[list[TextOutput]]:
+            inputs = [read for read in part if not read.empty]
+            if not inputs:
+                return []
+            return await self._context.calls_to(role).submit(
+                "generate",
+                generate_requests(inputs, self._sampling),
+                deterministic=self._sampling.temperature == 0,
+            )
+
+        rendered, samples = await answers_in_parts(
+            self._inputs().parts(items),
+            write,
+            rows=len(items),
+            context=self._context,
+            role=role,
+        )
+        rows, inputs = readable(items, rendered)
+        scored: list[ScoreResult] = []
+        if rows:
+            critiques: list[list[_Critique]] = []
+            for outputs, read in zip(samples, inputs, strict=True):
+                critiques.append([_Critique.of(judge_sample(output, read)) for output in outputs])
+            scores = await self._score_critiques(rows, critiques)
+            scored = list(starmap(_result, zip(samples, scores, inputs, strict=True)))
+        results = fill_in(rendered, scored)
+        left_out = [read.left_out for read in rendered]
+        return with_cuts(results, left_out, how=self._spec.overlong, counts=self._context.counts)
+
+    def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
+        """The critic's input for each item, not tokenized for a remote critic."""
+        return self._inputs().rendered(items)
+
+    def _inputs(self) -> Inputs:
+        spec = self._spec
+        options = self._options
+        tokenizer = None
+        if self._spec.remote is None:
+            tokenizer = self._context.tokenizer(self._spec.engines["main"].path)
+
+        def question(item: ScoreItem, response: str) -> str:
+            values = {
+                "prompt": conversation_text(item.rm_prompt),
+                "response": response,
+                "question": question_of(options.question, options.rubric),
+            }
+            return fill(template("critique"), values)
+
+        def read(items: Sequence[ScoreItem]) -> list[tuple[Any, Fence]]:
+            return judge_reads(spec, items, tokenizer, fenced=options.fence, question=question)
+
+        return Inputs(
+            read=read,
+            tokenized=lambda reads, items: judge_inputs(spec, reads, items, tokenizer),
+            at_once=reads_all_at_once(spec),
+            limit=judge_limit(spec, tokenizer, self._sampling),
+        )
+
+    def render_scorer(self, items: Sequence[ScoreItem], critiques: Sequence[str]) -> list[Rendered]:
+        """The scalar model's input for each item and its critique, which is never cut."""
+        tokenizer = self._context.tokenizer(self._spec.engines["scorer"].path)
+        limit = pooling_limit(self._spec, tokenizer, role="scorer")
+        neutral = neutraliser(tokenizer)
+        safe = list(map(neutral, critiques))
+
+        def render(positions: Sequence[int], shorter: Sequence[ScoreItem]) -> list[Rendered]:
+            responses = [neutral(item.response) for item in shorter]
+            return self._scorer_inputs(shorter, (responses, take(safe, positions), tokenizer))
+
+        return fit_items(items, render, limit)
+
+    def _scorer_inputs(
+        self, items: Sequence[ScoreItem], texts: tuple[list[str], list[str], Any]
+    ) -> list[Rendered]:
+        """`texts`: the inert responses and critiques, and the scorer's tokenizer."""
+        responses, critiques, tokenizer = texts
+        dropin = self._spec.dropin
+        if dropin is not None and dropin.critique is not None:
+            origin = origin_of(dropin, "rm_critique")
+            named = named_columns(items)
+            returned = call_dropin(
+                origin,
+                ([item.rm_prompt for item in items], responses, critiques),
+                # Inert responses: a model reads the returned inputs.
+                {**named, "responses": responses},
+                responses=named["responses"],
+                rest=(tokenizer,),
+            )
+            return tokenize_rows(
+                returned,
+                named["responses"],
+                tokenizer=tokenizer,
+                generation_prompt=False,
+                origin=origin,
+            )
+        where = f"reward '{self._spec.name}'"
+        reads: list[Any] = []
+        for item, response, critique in zip(items, responses, critiques, strict=True):
+            read: Any = (f"{prompt_text(item)}\n\n{response}", critique)
+            if tokenizer.chat_template:
+                reply = {"role": "assistant", "content": response}
+                remark = {"role": "user", "content": INTRODUCTION + critique}
+                read = [*prompt_turns(item), reply, remark]
+            reads.append(read)
+        return tokenize_all(reads, tokenizer, generation_prompt=False, where=where)
+
+    async def _score_critiques(
+        self, items: Sequence[ScoreItem], critiques: Sequence[Sequence[_Critique]]
+    ) -> list[list[ScoreResult]]:
+        """A result per critique; the scalar model reads those without a failure."""
+        usable_items: list[ScoreItem] = []
+        usable_texts: list[str] = []
+        for item, group in zip(items, critiques, strict=True):
+            for critique in group:
+                if not critique.status:
+                    usable_items.append(item)
+                    usable_texts.append(critique.text)
+        scored: list[ScoreResult] = []
+        if usable_items:
+            context = self._context
+            with context.preparing("scorer"):
+                rendered = await context.render(
+                    lambda: self.render_scorer(usable_items, usable_texts)
+                )
+            outputs = await logits_of(rendered, context, role="scorer")
+            classes = classified(usable_items, rendered, outputs, dropin=self._spec.dropin)
+            for read, result in zip(rendered, classes, strict=True):
+                scored.append(with_cut(result, read.left_out, how=self._spec.overlong))
+        scores = iter(scored)
+        results: list[list[ScoreResult]] = []
+        for group in critiques:
+            of_group: list[ScoreResult] = []
+            for critique in group:
+                if critique.status:
+                    of_group.append(
+                        ScoreResult(value=None, status=critique.status, detail=critique.detail)
+                    )
+                else:
+                    of_group.append(next(scores))
+            results.append(of_group)
+        return results
+
+
+@dataclass(frozen=True, slots=True)
+class _Critique:
+    """One critique, or why there is none."""
+
+    text: str
+    status: Status | None = None
+    detail: str = ""
+
+    @classmethod
+    def of(cls, sample: JudgeSample) -> _Critique:
+        """The critique that a sample holds."""
+        output = sample.output
+        text = sample.text
+        if output.failure:
+            return cls("", output.failure, output.detail)
+        if output.finish_reason == "length":
+            inside = " inside its thinking block" if sample.cut else ""
+            detail = f"the critic ran out of tokens{inside}; raise sampling.max_tokens"
+            return cls("", "judge_truncated", detail)
+        if is_refusal(text):
+            return cls("", "judge_refused", f"the critic refused: {text[:120]!r}")
+        if not text:
+            return cls("", "unparseable", f"no critique in {output.text[:120]!r}")
+        return cls(text)
+
+
+def _result(
+    outputs: Sequence[TextOutput], scored: Sequence[ScoreResult], read: Rendered
+) -> ScoreResult:
+    """One result from the scores of all critiques of a response."""
+    shared = judge_columns(outputs, read)
+    usable: list[ScoreResult] = []
+    values: list[float] = []
+    for result in scored:
+        shared["tokens_in"] += result.tokens_in
+        if result.status == "ok":
+            shared["cached"] &= result.cached
+        if result.value is not None:
+            usable.append(result)
+            values.append(result.value)
+    first = [*usable, *scored][0]
+    extra = dict(first.extra)
+    if len(scored) > 1:
+        extra["votes"] = [result.value for result in scored]
+    if not usable:
+        return ScoreResult(
+            value=None, status=first.status, detail=first.detail, extra=extra, **shared
+        )
+    mean = statistics.fmean(values)
+    return ScoreResult(value=mean, detail=first.detail, extra=extra, **shared)

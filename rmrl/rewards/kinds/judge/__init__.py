@@ -1,0 +1,1 @@
+"""Asking a judge: prompts, samples, votes; shared by the kinds that ask one."""

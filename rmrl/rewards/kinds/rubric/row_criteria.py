@@ -1,0 +1,191 @@
+"""Entries of a rubric reward, and the criteria that judge each row."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmrl.config.numbers import is_number
+from rmrl.errors import ConfigError
+from rmrl.registry import did_you_mean
+from rmrl.rewards.kinds.judge.asking import conversation_text
+from rmrl.rewards.kinds.judge.votes import VOTES
+from rmrl.rewards.kinds.rubric.columns import column_problems
+from rmrl.rewards.kinds.rubric.combine import COMBINERS, weights_problem
+from rmrl.rewards.kinds.rubric.criteria import CriteriaError, Criterion, NoCriteriaError
+from rmrl.rewards.kinds.rubric.dropout import kept_criteria
+from rmrl.rewards.kinds.rubric.find_criteria import configured_criteria, read_criteria
+from rmrl.rewards.kinds.rubric.forms import FORMS
+from rmrl.rewards.kinds.shared.row_fields import field_of, row_fields_problems
+from rmrl.types import ScoreItem
+
+HOLISTIC = "holistic"
+_READ_BY: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("question", "scale", "votes"), (HOLISTIC,)),
+    **dict.fromkeys(("hard", "pass_at", "columns"), tuple(COMBINERS)),
+    "clip": ("weighted_mean",),
+}
+"""Entry -> the values of `combine` that read it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """Entries of a reward that judges by criteria."""
+
+    criteria: Any = None
+    """Criteria of every row: a list, or the path of a .toml, .json or .yaml file."""
+    criteria_from: str = ""
+    """Field of the row with its own criteria, ground_truth or extra_info.<key>: a list, or its
+    JSON. They follow `criteria`, if there are any; without those every row must have some, and an
+    empty list is none."""
+    form: str = ""
+    """Form of the criteria: own, texts, healthbench, open_instruct, verifiers, harbor or
+    package.module:name; "": found by the fields of the first one."""
+    combine: str = "weighted_mean"
+    """weighted_mean, signed_mean or all_pass over the criteria, or holistic: one call in which the
+    judge writes one number."""
+    clip: bool = True
+    """weighted_mean is at least 0."""
+    pass_at: float = 0.5
+    """Value from which a criterion counts as met, for all_pass and must_have."""
+    hard: bool = False
+    """The value of a criterion is that of the likeliest answer; False: the expected value."""
+    columns: list[str] = field(default_factory=list[str])
+    """Names and tags of rows' own criteria that have a column each; others have one by their
+    place."""
+    dropout: float = 0.0
+    """Share of the criteria that is left out, another one in every step of training."""
+    dropout_everywhere: bool = False
+    """Criteria are left out in validation and offline scoring too, the same ones each time."""
+    question: str = ""
+    """holistic: the question; "": how well the response meets the criteria."""
+    scale: list[float] = field(default_factory=lambda: [0.0, 10.0])
+    """holistic: lowest and highest number; the score is the number's place between them."""
+    votes: str = "mean"
+    """holistic: combination of sampling.n numbers: mean, median or majority."""
+    fence: bool = True
+    """Responses stand between markers that they cannot contain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The criteria that judge one row."""
+
+    criteria: tuple[Criterion, ...]
+    numbers: tuple[int, ...]
+    """Place of each among all criteria of the row, counted from 1."""
+    total: int
+    """Number of all criteria of the row, those that dropout left out included."""
+
+
+class RowCriteria:
+    """Finds the criteria of a row."""
+
+    def __init__(self, options: Options, where: str) -> None:
+        """Raises ConfigError for configured criteria that cannot be read."""
+        self._options = options
+        try:
+            self.configured = configured_criteria(
+                options.criteria, where=f"{where}.criteria", form=options.form
+            )
+        except CriteriaError as error:
+            raise ConfigError(str(error)) from error
+
+    def of(self, item: ScoreItem) -> Judged:
+        """The criteria of a row. Raises CriteriaError where it has none that can be read, or none
+        that give a score."""
+        options = self._options
+        criteria = self.configured
+        if options.criteria_from:
+            value = field_of(item, options.criteria_from)
+            if value is not None:
+                try:
+                    criteria += read_criteria(value, where=options.criteria_from, form=options.form)
+                except NoCriteriaError:
+                    if not criteria:
+                        raise
+        if not criteria:
+            raise CriteriaError(
+                f"the row has no {options.criteria_from}, which is to hold its criteria"
+            )
+        problem = weights_problem(criteria, options.combine)
+        if problem:
+            raise CriteriaError(f"{options.criteria_from or 'criteria'}: {problem}")
+        positions = list(range(len(criteria)))
+        if options.dropout and (item.step is not None or options.dropout_everywhere):
+            # Of the text: the id of a prompt is another one in each row of a file.
+            prompt = conversation_text(item.rm_prompt).encode(errors="surrogatepass")
+            seed = f"{hashlib.sha256(prompt).hexdigest()}\n{item.step}"
+            positions = kept_criteria(criteria, options.dropout, seed=seed, combine=options.combine)
+        judging = tuple(criteria[i] for i in positions)
+        return Judged(judging, tuple(i + 1 for i in positions), len(criteria))
+
+    def problem(self, item: ScoreItem) -> str:
+        """Why a row has no criteria; "" where it has."""
+        try:
+            self.of(item)
+        except CriteriaError as error:
+            return str(error)
+        return ""
+
+
+def option_problems(options: Options, where: str) -> list[str]:
+    """Problems of the entries, one sentence each."""
+    problems: list[str] = []
+    if options.criteria is None and not options.criteria_from:
+        problems.append(
+            f"{where}.criteria: nothing to judge by: give a list of criteria, e.g."
+            f" {where}.criteria=['The answer is correct.'], or the field of the rows that has them,"
+            f" e.g. {where}.criteria_from=extra_info.rubrics"
+        )
+    if options.criteria_from:
+        problems += row_fields_problems({"criteria_from": options.criteria_from}, where)
+    combiners = [*COMBINERS, HOLISTIC]
+    for name, value, choices in (
+        ("combine", options.combine, combiners),
+        ("votes", options.votes, [*VOTES]),
+    ):
+        if value not in choices:
+            hint = did_you_mean(value, list(map(str, choices)))
+            problems.append(f"{where}.{name}={value}: not a choice{hint}")
+    if options.form and options.form not in FORMS:
+        problems.append(
+            f"{where}.form={options.form}: no form{did_you_mean(options.form, [*FORMS])}"
+        )
+    if not 0 <= options.dropout < 1:
+        problems.append(f"{where}.dropout={options.dropout:g}: give a share from 0 to below 1")
+    if not 0 <= options.pass_at <= 1:
+        problems.append(f"{where}.pass_at={options.pass_at:g}: give a value from 0 to 1")
+    scale: Any = options.scale
+    is_scale = isinstance(scale, list | tuple) and len(scale) == 2 and all(map(is_number, scale))
+    if not is_scale or scale[0] >= scale[1]:
+        problems.append(f"{where}.scale={scale!r}: give the lowest and the highest number")
+    # A configuration file may hold another type than the annotation states.
+    columns: Any = options.columns
+    if not isinstance(columns, list | tuple) or not all(isinstance(each, str) for each in columns):
+        problems.append(
+            f"{where}.columns={columns!r}: give a list of names and tags, e.g."
+            f" {where}.columns=['axis:accuracy']"
+        )
+    if problems:
+        return problems
+    try:
+        criteria = RowCriteria(options, where).configured
+    except ConfigError as error:
+        return error.problems
+    if criteria and not options.criteria_from:
+        problem = weights_problem(criteria, options.combine)
+        if problem:
+            problems.append(f"{where}.criteria: {problem}")
+    for name, ways in _READ_BY.items():
+        value = getattr(options, name)
+        if options.combine not in ways and value != getattr(Options(), name):
+            problems.append(
+                f"{where}.{name}={value!r}: combine={options.combine} does not read it, only"
+                f" combine={', '.join(ways)}; leave it out"
+            )
+    problems += column_problems([each.name for each in criteria if each.name], f"{where}.criteria")
+    problems += column_problems(dict.fromkeys(columns), f"{where}.columns")
+    return problems

@@ -1,0 +1,1 @@
+"""What several kinds share: inputs, rendering, tokens, truncation."""

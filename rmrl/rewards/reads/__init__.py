@@ -1,0 +1,1 @@
+"""The part of a response that a reward reads."""

@@ -1,1 +1,0 @@
-"""Functions as rewards: lookup, loading, calling forms and isolation in worker processes."""

@@ -1,0 +1,179 @@
+"""The part of a response that a reward reads: entry `reads`.
+
+Every kind is asked through `PartReader`, so all see the part as the response. The number of tokens,
+their ids and the reason why the response ended stay those of the whole response; the ends of steps
+are moved back to their places in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rmrl.errors import RewardFunctionError
+from rmrl.interfaces import ItemScorer
+from rmrl.rewards.kinds.shared.context import Counts
+from rmrl.rewards.reads.response_parts import Span, marks, response_parts
+from rmrl.rewards.reads.setting import Reads
+from rmrl.rewards.reads.thinking_blocks import left_open
+from rmrl.rewards.specs.spec import RewardSpec
+from rmrl.types import ScoreItem, ScoreResult, Step
+
+_JOINT = "\n\n"
+_HEADING = re.compile(
+    r"(?:^|(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]))"
+    r"\[(?=\s*(?:system|developer|user|assistant|tool|function)\b)",
+    re.IGNORECASE,
+)
+"""The bracket of a heading at the start of a line, of all characters that end one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartText:
+    """A part of a response, with the places of its pieces in it."""
+
+    text: str
+    pieces: tuple[Span, ...] = ()
+    """() where the part is no piece of the response."""
+    unclosed: bool = False
+    """The response ends inside its thinking, so the part is not whole."""
+
+    def place(self, end: int) -> int:
+        """Return the place in the response of a place `end` of the part: both count the characters
+        before them."""
+        starts: list[int] = []
+        position = 0
+        for first, last in self.pieces:
+            starts.append(position)
+            position += last - first + len(_JOINT)
+        # A place between two pieces belongs to the first of them.
+        number = max(bisect_left(starts, end) - 1, 0)
+        first, last = self.pieces[number]
+        return min(first + end - starts[number], last)
+
+
+def part_of(item: ScoreItem, reads: Reads) -> PartText:
+    """Return the part of an item's response that `reads` names.
+
+    A response without thinking is its own answer, unchanged. Elsewhere white space around the
+    pieces is left out, and several pieces are joined by an empty line.
+    """
+    text = item.response
+    if reads.part == "transcript":
+        return PartText(transcript(item))
+    pairs = marks(reads.tags)
+    opened = item.opens_thinking
+    if opened is False and reads.tags is not None:
+        # The prompt was searched for the known marks only.
+        opened = None
+    if reads.opened:
+        opened = True
+    elif item.messages and item.messages[-1]["role"] == "assistant":
+        # The response continues this turn.
+        opened = left_open(item.messages[-1]["content"], pairs) or opened
+    parts = response_parts(text, opened=opened, tags=reads.tags)
+    spans = parts.part(reads.part)
+    if spans == ((0, len(text)),) and not parts.thinking:
+        return PartText(text, spans)
+    pieces: list[Span] = []
+    texts: list[str] = []
+    for start, end in spans:
+        piece = text[start:end]
+        if piece.strip():
+            first = start + len(piece) - len(piece.lstrip())
+            texts.append(piece.strip())
+            pieces.append((first, first + len(texts[-1])))
+    if not pieces:
+        pieces = [(len(text), len(text))]
+    return PartText(_JOINT.join(texts), tuple(pieces), parts.unclosed)
+
+
+def part_item(item: ScoreItem, reads: Reads) -> ScoreItem:
+    """Return the item as a kind sees it: with the part as the response, as far as it is there."""
+    if reads.part == "all":
+        return item
+    part = part_of(item, reads)
+    return dataclasses.replace(item, response=part.text, whole=item.response)
+
+
+class PartReader:
+    """Asks a kind about parts of responses."""
+
+    def __init__(self, kind: ItemScorer, spec: RewardSpec, counts: Counts) -> None:
+        self._kind = kind
+        self._spec = spec
+        self._counts = counts
+
+    async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
+        """Return one result per item of a whole response. Raises RewardFunctionError where the kind
+        returns another number, and what the kind raises."""
+        reads = self._spec.reads
+        parts = [part_of(item, reads) for item in items]
+        if reads.parts_thinking:
+            self._counts.add("unclosed", sum(part.unclosed for part in parts), len(parts))
+        asked: list[ScoreItem] = []
+        for item, part in zip(items, parts, strict=True):
+            if not part.unclosed or reads.unclosed == "read":
+                asked.append(dataclasses.replace(item, response=part.text, whole=item.response))
+        scored = await self._kind.score(asked) if asked else []
+        if len(scored) != len(asked):
+            raise RewardFunctionError(
+                f"reward '{self._spec.name}' returned {len(scored)} scores for {len(asked)}"
+                " responses"
+            )
+        detail = "the response ends inside its thinking"
+        if isinstance(reads.unclosed, str):
+            detail += (
+                f", so its {reads.part} is not complete: give it more tokens, or"
+                f" reward.specs.{self._spec.name}.unclosed=<a score>"
+            )
+            without = ScoreResult(value=None, status="unparseable", detail=detail, unasked=True)
+        else:
+            detail += f": unclosed={reads.unclosed:g}"
+            without = ScoreResult(value=float(reads.unclosed), detail=detail)
+        remaining = iter(scored)
+        results: list[ScoreResult] = []
+        for item, part in zip(items, parts, strict=True):
+            if part.unclosed and reads.unclosed != "read":
+                results.append(without)
+                continue
+            result = next(remaining)
+            steps: list[Step] = []
+            for step in result.steps:
+                steps.append(Step(part.place(step.end), step.value))
+            read = None if part.text == item.response else part.text
+            results.append(dataclasses.replace(result, steps=tuple(steps), read=read))
+        return results
+
+
+def transcript(item: ScoreItem) -> str:
+    """Return the conversation as text: every turn of the prompt, calls and results of tools
+    included, and the response.
+
+    A turn begins with its role in brackets on a line of its own; such a line in a turn's own text
+    is indented by a space. A response that continues the prompt's last turn stands in that turn.
+    """
+    turns: list[tuple[str, str]] = []
+    for message in item.messages:
+        fields: Mapping[str, Any] = message
+        thought = fields.get("reasoning_content")
+        if isinstance(thought, str) and thought.strip():
+            turns.append((f"{fields['role']} thinking", thought))
+        texts = [fields["content"]] if fields["content"] else []
+        for call in fields.get("tool_calls") or ():
+            texts.append("call: " + json.dumps(call, ensure_ascii=False, default=str))
+        name = fields.get("name")
+        heading = f"{fields['role']} {name}" if isinstance(name, str) else fields["role"]
+        turns.append((heading, "\n".join(texts)))
+    if item.messages and item.messages[-1]["role"] == "assistant":
+        heading, begun = turns.pop()
+        turns.append((heading, begun + item.response))
+    else:
+        turns.append(("assistant", item.response))
+    texts = [f"[{heading}]\n{_HEADING.sub(' [', text)}" for heading, text in turns]
+    return _JOINT.join(texts)
