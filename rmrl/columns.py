@@ -60,9 +60,7 @@ def _wrapped(row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
     """Return a row as several whose cells hold at most `widths` characters."""
     cells: list[list[str]] = []
     for cell, width in zip(row, widths, strict=True):
-        words: list[str] = []
-        for word in cell.split(" "):
-            words.append(middle_out(word, width))
+        words: list[str] = [middle_out(word, width) for word in cell.split(" ")]
         cells.append(textwrap.wrap(" ".join(words), width) or [""])
     return list(map(list, zip_longest(*cells, fillvalue="")))
 

@@ -41,9 +41,7 @@ def run(names: Sequence[str], *, as_json: bool) -> int:
             findings.append(finding)
             if not as_json:
                 _print(console, finding)
-    problems = 0
-    for finding in findings:
-        problems += finding.level == "problem"
+    problems = sum(finding.level == "problem" for finding in findings)
     if as_json:
         print(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=1))
     elif problems:

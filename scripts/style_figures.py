@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import itertools
 import json
 import subprocess
 from collections import Counter, defaultdict
@@ -30,8 +31,8 @@ FREE = 2
 LONG_LINE = 100
 LIMITS = {
     "conditional expressions": ("lines", 0.0095),
-    "comprehensions": ("lines", 0.0145),
     "nested comprehensions": ("lines", 0.0002),
+    "unrolled loops": ("lines", 0.0004),
     "tuple assignments": ("lines", 0.0003),
     "long lines": ("lines", 0.05),
     "helpers called once": ("functions", 0.132),
@@ -123,6 +124,9 @@ def _measure_file(path: Path, figures: Figures) -> None:
         place = f"{path}:{getattr(node, 'lineno', 1)}"
         _measure_node(node, place, figures)
     _measure_helpers(nodes, path, figures)
+    for node in nodes:
+        for line in _unrolled(node):
+            figures.places["unrolled loops"].append(f"{path}:{line}")
     for line, docstring in _docstrings(nodes):
         figures.docstrings += 1
         if docstring.lstrip().startswith(ODD_OPENERS):
@@ -147,6 +151,41 @@ def _measure_node(node: ast.AST, place: str, figures: Figures) -> None:
         figures.names += 1
         if name in ODD_NAMES:
             figures.places["odd names"].append(f"{place} {name}")
+
+
+EMPTY = ("[]", "{}", "set()", "list()", "dict()", "0", "0.0")
+
+
+def _unrolled(node: ast.AST) -> Iterator[int]:
+    """Lines of empty containers and zeros that a loop of one statement fills: comprehensions and
+    sums, written out."""
+    for block in ("body", "orelse", "finalbody"):
+        statements = getattr(node, block, None)
+        if not isinstance(statements, list):
+            continue
+        for start, loop in itertools.pairwise(statements):
+            if not isinstance(start, ast.Assign | ast.AnnAssign) or start.value is None:
+                continue
+            if not isinstance(loop, ast.For) or loop.orelse or len(loop.body) != 1:
+                continue
+            if ast.unparse(start.value) not in EMPTY:
+                continue
+            target = start.target if isinstance(start, ast.AnnAssign) else start.targets[0]
+            statement = loop.body[0]
+            if isinstance(statement, ast.If) and len(statement.body) == 1 and not statement.orelse:
+                statement = statement.body[0]
+            if _fills(statement, ast.unparse(target)):
+                yield start.lineno
+
+
+def _fills(statement: ast.stmt, name: str) -> bool:
+    """Tell whether a statement does nothing but add to `name`."""
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        return ast.unparse(statement.value.func) in (f"{name}.append", f"{name}.add")
+    if isinstance(statement, ast.Assign):
+        place = statement.targets[0]
+        return isinstance(place, ast.Subscript) and ast.unparse(place.value) == name
+    return isinstance(statement, ast.AugAssign) and ast.unparse(statement.target) == name
 
 
 def _bound_name(node: ast.AST) -> str | None:
@@ -273,6 +312,7 @@ def main() -> None:
         "conditional expressions",
         "comprehensions",
         "nested comprehensions",
+        "unrolled loops",
         "tuple assignments",
     ):
         print(f"{kind}: {figures.per_thousand_lines(kind):.1f} per thousand lines")

@@ -31,14 +31,17 @@ def test_figures_of_a_file_counted_by_hand(tmp_path: Path):
         "    return value\n"
         "def call():\n"
         "    return _helper(found)\n"
+        "c = []\n"
+        "for d in range(2):\n"
+        "    c.append(d)\n"
     )
     figures = style_figures.measure([tmp_path])
-    assert figures.lines == 8
+    assert figures.lines == 11
     for kind, (counted_against, _) in style_figures.LIMITS.items():
         if counted_against == "lines" and kind != "long lines":
-            assert figures.per_thousand_lines(kind) == 125.0  # 1 in 8 lines
+            assert figures.per_thousand_lines(kind) == pytest.approx(1000 / 11)
     assert figures.helpers_called_once == 0.5
-    assert figures.odd_names == pytest.approx(1 / 6)  # a, b, found, x, y, value
+    assert figures.odd_names == pytest.approx(1 / 8)  # a, b, found, x, y, value, c, d
     assert figures.odd_openers == 0.5
     assert figures.line_length(1.0) == 49
 

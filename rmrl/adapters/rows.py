@@ -53,8 +53,9 @@ def _content(content: Any) -> str:
         return ""
     if isinstance(content, str):
         return content
-    parts: list[str] = []
-    for part in content:
-        if isinstance(part, Mapping) and part.get("type") == "text":
-            parts.append(str(part.get("text", "")))
+    parts: list[str] = [
+        str(part.get("text", ""))
+        for part in content
+        if isinstance(part, Mapping) and part.get("type") == "text"
+    ]
     return "".join(parts)

@@ -141,10 +141,11 @@ def trace_row(task: Any, trace: Any) -> dict[str, Any]:
     before: list[dict[str, Any]] = []
     for branch in reversed(trace.branches):
         turns = turns_of(node.message for node in branch.nodes)
-        written: list[int] = []
-        for place, node in enumerate(branch.nodes):
-            if node.sampled and turns[place]["role"] == "assistant":
-                written.append(place)
+        written: list[int] = [
+            place
+            for place, node in enumerate(branch.nodes)
+            if node.sampled and turns[place]["role"] == "assistant"
+        ]
         if written and turns[written[-1]]["content"].strip() == trace.last_reply:
             before = turns[written[0] : written[-1]]
             prompt = prompt or turns[: written[0]]

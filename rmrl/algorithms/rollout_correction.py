@@ -141,13 +141,14 @@ def _weight_metrics(weights_BT: torch.Tensor, kept_BT: torch.Tensor, truncated: 
 def _check(settings: RolloutCorrectionConfig) -> None:
     """Raise ConfigError with every problem."""
     where = "algorithm.rollout_correction"
-    problems: list[str] = []
-    for key, name, names in (
-        ("rollout_is", settings.rollout_is, WEIGHTS),
-        ("rollout_rs", settings.rollout_rs, REJECTIONS),
-    ):
-        if name is not None and name not in names:
-            problems.append(f"{where}.{key}: nothing named '{name}'{did_you_mean(name, names)}")
+    problems: list[str] = [
+        f"{where}.{key}: nothing named '{name}'{did_you_mean(name, names)}"
+        for key, name, names in (
+            ("rollout_is", settings.rollout_is, WEIGHTS),
+            ("rollout_rs", settings.rollout_rs, REJECTIONS),
+        )
+        if name is not None and name not in names
+    ]
     for key, bound in (
         ("rollout_is_threshold", settings.rollout_is_threshold),
         ("rollout_rs_threshold", settings.rollout_rs_threshold),

@@ -129,9 +129,9 @@ def scoring_plan(
 
 def budget_of(plan: MemoryPlan) -> Budget:
     """Return the memory that the engines of each place may hold by this plan."""
-    rooms: dict[str, Room] = {}
-    for place in plan.places():
-        rooms[place] = Room(plan.scoring_bytes(place), plan.idle_bytes(place))
+    rooms: dict[str, Room] = {
+        place: Room(plan.scoring_bytes(place), plan.idle_bytes(place)) for place in plan.places()
+    }
     return Budget(rooms, exact_pinned=_needs_exact_pinned(plan))
 
 
@@ -142,10 +142,11 @@ def _needs_exact_pinned(plan: MemoryPlan) -> bool:
     """
     if HOST_MEMORY not in plan.budgets:
         return False
-    total = 0
-    for claim in plan.claims:
-        if HOST_MEMORY in claim.devices:
-            total += claim.awake_bytes * (_ROUNDED if claim.pinned else 1)
+    total = sum(
+        claim.awake_bytes * (_ROUNDED if claim.pinned else 1)
+        for claim in plan.claims
+        if HOST_MEMORY in claim.devices
+    )
     return total > plan.budgets[HOST_MEMORY]
 
 

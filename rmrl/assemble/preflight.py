@@ -181,9 +181,9 @@ def _trial_problems(
 
 def _call(spec: RewardSpec, rows: Sequence[ResponseRow], pool: RulePool) -> list[ScoreResult]:
     assert spec.function is not None
-    calls: list[dict[str, Any]] = []
-    for row in rows:
-        calls.append(call_of(part_item(score_item(row, spec), spec.reads), token_ids=True))
+    calls: list[dict[str, Any]] = [
+        call_of(part_item(score_item(row, spec), spec.reads), token_ids=True) for row in rows
+    ]
     deadline = min(spec.timeout_s, _TRIAL_DEADLINE_S)
     return pool.submit(spec.function.frozen(), calls, deadline).result(
         timeout=2 * LOAD_TIMEOUT_S + (deadline + HELD_UP_LIMIT_S) * len(rows)

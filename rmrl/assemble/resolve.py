@@ -51,9 +51,9 @@ def resolve(
     )
     resolved = resolve_rewards(config, surroundings)
     if not problems and not resolved.problems:
-        chains: list[Chain] = []
-        for spec in resolved.specs:
-            chains.append(chain_of(spec.transforms, f"reward '{spec.name}' transform"))
+        chains: list[Chain] = [
+            chain_of(spec.transforms, f"reward '{spec.name}' transform") for spec in resolved.specs
+        ]
         problems += step_problems(resolved.specs, chains, settings=config)
         problems += calibration_problems(resolved.specs)
     return Resolved(

@@ -107,9 +107,9 @@ class TrainingEngine:
         rows."""
         plan = self._plan(batch, logprob_limits(self._settings, packed=self._part.packed))
         count = len(batch) if self._part.answers else 0
-        streams: list[list[np.ndarray]] = []
-        for _ in range(2 if energies else 1):
-            streams.append([np.zeros(0, np.float32)] * count)
+        streams: list[list[np.ndarray]] = [
+            [np.zeros(0, np.float32)] * count for _ in range(2 if energies else 1)
+        ]
         outputs = self._part.compute([micro for _, micro in plan], energies=energies)
         # A process that does not answer has no outputs at all.
         for output, (index, micro) in zip(outputs, plan, strict=False):

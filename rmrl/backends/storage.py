@@ -159,10 +159,11 @@ def stored_tensors(folder: Path) -> dict[str, tuple[tuple[int, ...], torch.dtype
     """Name -> full shape and dtype of the tensors in the files. Raises CheckpointError when they
     cannot be read."""
     metadata = headers(HuggingFaceStorageReader(str(folder))).state_dict_metadata
-    tensors: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
-    for name, entry in metadata.items():
-        if isinstance(entry, TensorStorageMetadata):
-            tensors[name] = (tuple(entry.size), entry.properties.dtype)
+    tensors: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+        name: (tuple(entry.size), entry.properties.dtype)
+        for name, entry in metadata.items()
+        if isinstance(entry, TensorStorageMetadata)
+    }
     return tensors
 
 

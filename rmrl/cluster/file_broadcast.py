@@ -114,9 +114,10 @@ class NodeFiles:
         """Remove the file and its copies wherever they are; a node that is gone is passed over."""
         if not self.relays:
             Relay(self.source).remove(name)
-        removals: list[Coroutine[Any, Any, Any]] = []
-        for relay in self.relays.values():
-            removals.append(relay.call("remove", name, timeout_s=_REMOVE_TIMEOUT_S))
+        removals: list[Coroutine[Any, Any, Any]] = [
+            relay.call("remove", name, timeout_s=_REMOVE_TIMEOUT_S)
+            for relay in self.relays.values()
+        ]
         await asyncio.gather(*removals, return_exceptions=True)
 
     async def close(self) -> None:
@@ -164,10 +165,11 @@ async def node_files(
         )
 
     starts = await asyncio.gather(*map(start, nodes), return_exceptions=True)
-    relays: dict[str, RayProcess] = {}
-    for node, relay in zip(nodes, starts, strict=True):
-        if isinstance(relay, RayProcess):
-            relays[node] = relay
+    relays: dict[str, RayProcess] = {
+        node: relay
+        for node, relay in zip(nodes, starts, strict=True)
+        if isinstance(relay, RayProcess)
+    }
     files = NodeFiles(
         source=source.node_id, targets=tuple(nodes[1:]), relays=relays, timeout_s=timeout_s
     )

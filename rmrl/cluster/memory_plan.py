@@ -125,10 +125,11 @@ class MemoryPlan:
     def _room(self, place: str, phases: Sequence[str]) -> int:
         if place:
             phases = PHASES
-        rooms: list[int] = []
-        for device in self.budgets:
-            if self._at(device, place):
-                rooms.append(self._room_on(device, place, phases))
+        rooms: list[int] = [
+            self._room_on(device, place, phases)
+            for device in self.budgets
+            if self._at(device, place)
+        ]
         return max(0, min(rooms, default=0))
 
     def _room_on(self, device: str, place: str, phases: Sequence[str]) -> int:

@@ -169,10 +169,9 @@ async def allocate_ranks(
 
 def _holds(per_node: int, nnodes: int, kind: str) -> bool:
     """Return whether the cluster has enough machines, in use or not."""
-    machines = 0
-    for node in ray.nodes():
-        if node["Alive"] and node["Resources"].get(kind, 0) >= per_node:
-            machines += 1
+    machines = sum(
+        1 for node in ray.nodes() if node["Alive"] and node["Resources"].get(kind, 0) >= per_node
+    )
     return machines >= nnodes
 
 
@@ -183,10 +182,11 @@ def _too_small(asked_by: str, per_node: int, nnodes: int, kind: str) -> str:
     else:
         processes = "processes"
         slots = "CPU slots"
-    machines: list[str] = []
-    for node in ray.nodes():
-        if node["Alive"]:
-            machines.append(f"{node['NodeManagerAddress']} {node['Resources'].get(kind, 0):g}")
+    machines: list[str] = [
+        f"{node['NodeManagerAddress']} {node['Resources'].get(kind, 0):g}"
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
     return (
         f"{asked_by} asks for {per_node * nnodes} {processes} on {nnodes} machine(s),"
         f" {per_node} on each; the cluster has {len(machines)} machine(s) with"

@@ -35,10 +35,9 @@ class CommandLine:
     @property
     def flags(self) -> set[str]:
         """The flags among the words, without their values."""
-        flags: set[str] = set()
-        for word in self.overrides:
-            if word.startswith("-"):
-                flags.add(word.partition("=")[0])
+        flags: set[str] = {
+            word.partition("=")[0] for word in self.overrides if word.startswith("-")
+        }
         return flags
 
     def without_flags(self) -> CommandLine:

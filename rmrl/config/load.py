@@ -335,10 +335,11 @@ def _sweep(line: CommandLine, run: Callable[[Root], None], root: type[Root]) -> 
     failed: list[tuple[str, RmrlError]] = []
 
     def job(composed: DictConfig) -> None:
-        swept: list[str] = []
-        for word in HydraConfig.get().overrides.task:
-            if word.lstrip("+").partition("=")[0] not in constant:
-                swept.append(word)
+        swept: list[str] = [
+            word
+            for word in HydraConfig.get().overrides.task
+            if word.lstrip("+").partition("=")[0] not in constant
+        ]
         jobs.append(" ".join(hide_secrets(swept)) or "without keys of its own")
         _log.info(f"job {len(jobs)} of the sweep: {jobs[-1]}")
         try:

@@ -94,10 +94,11 @@ def to_script(migrated: Migrated, *, preamble: Sequence[str] = ()) -> str:
     command = " \\\n    ".join(["rmrl train", *map(_quote, words)])
     lines = [*needed, command, ""]
     records = migrated.applied.records
-    unchanged = 0
-    for record in records:
-        if record.fate == "same" and set(record.becomes) <= set(migrated.overrides):
-            unchanged += 1
+    unchanged = sum(
+        1
+        for record in records
+        if record.fate == "same" and set(record.becomes) <= set(migrated.overrides)
+    )
     program = migrated.program or "the list"
     lines.append(f"# {len(records)} settings of {program}: {unchanged} kept as they are")
     for note in migrated.notes:

@@ -68,10 +68,9 @@ def _older_problem(content: Mapping[str, Any], reward: RewardConfig) -> str:
         sections.append(section)
     custom, models = sections
     path = custom.get("path")
-    functions: list[str] = []
-    for spec in reward.specs.values():
-        if isinstance(spec, Mapping):
-            functions.append(str(spec.get("function", "")))
+    functions: list[str] = [
+        str(spec.get("function", "")) for spec in reward.specs.values() if isinstance(spec, Mapping)
+    ]
     if path and not any(function.startswith(f"{path}:") for function in functions):
         return (
             f"saw custom_reward_function.path={path}, which is not in the section reward, the only"

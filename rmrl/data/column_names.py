@@ -63,10 +63,11 @@ class ColumnNames:
 
     def as_text(self) -> str:
         """Return the names that are not the usual ones as JSON, for `names_in`."""
-        unusual: dict[str, str] = {}
-        for name, path in self.paths.items():
-            if path != name or name in _CHANGES_MEANING:
-                unusual[name] = path
+        unusual: dict[str, str] = {
+            name: path
+            for name, path in self.paths.items()
+            if path != name or name in _CHANGES_MEANING
+        }
         return json.dumps(unusual, ensure_ascii=False)
 
     @property

@@ -21,9 +21,10 @@ def json_text(value: Any) -> str:
 
 def _with_json_keys(value: Any) -> Any:
     if isinstance(value, Mapping):
-        entries: dict[Any, Any] = {}
-        for key, item in cast("Mapping[Any, Any]", value).items():
-            entries[key if isinstance(key, _KEYS) else str(key)] = _with_json_keys(item)
+        entries: dict[Any, Any] = {
+            key if isinstance(key, _KEYS) else str(key): _with_json_keys(item)
+            for key, item in cast("Mapping[Any, Any]", value).items()
+        }
         return entries
     if isinstance(value, list | tuple):
         return list(map(_with_json_keys, cast("list[Any]", value)))

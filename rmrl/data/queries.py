@@ -46,9 +46,9 @@ def response_of(query: str, prompt: str) -> str | None:
 
 
 def _without_end_marks(response: str) -> str:
-    unopened: dict[str, int] = {}
-    for mark, opening in OPENINGS.items():
-        unopened[mark] = response.count(mark) - response.count(opening)
+    unopened: dict[str, int] = {
+        mark: response.count(mark) - response.count(opening) for mark, opening in OPENINGS.items()
+    }
     end = len(response)
     while True:
         tail = end

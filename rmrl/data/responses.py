@@ -271,9 +271,9 @@ class ResponseReader:
             fields = values_of(fields, self.names)
         if not row.is_plain:
             fields = plain(fields)
-        values: dict[str, Any] = {}
-        for name in RESPONSE_NAMES:
-            values[name] = value_at(fields, self.names.at(name))
+        values: dict[str, Any] = {
+            name: value_at(fields, self.names.at(name)) for name in RESPONSE_NAMES
+        }
         texts, several, before = answers_in(fields, self.names)
         truth = checked.ground_truth
         if truth is None and "reference" not in self.names.paths:
@@ -363,9 +363,9 @@ def prompt_text(fields: Mapping[str, Any], names: ColumnNames, before: Messages)
         return "" if value is None else str(value)
     if plain_text and not before:
         return str(messages[0]["content"])
-    turns: list[str] = []
-    for turn in conversation(messages, before):
-        turns.append(f"[{turn['role']}] {turn['content']}")
+    turns: list[str] = [
+        f"[{turn['role']}] {turn['content']}" for turn in conversation(messages, before)
+    ]
     return "\n".join(turns)
 
 
@@ -394,9 +394,9 @@ def answers_in(
             todo="name the column that holds it: data.columns.response=...",
         )
     several = isinstance(value, list) and not is_message_list(value)
-    answers: list[tuple[str, Messages] | None] = []
-    for answer in value if several else [value]:
-        answers.append(_answer(answer, column))
+    answers: list[tuple[str, Messages] | None] = [
+        _answer(answer, column) for answer in (value if several else [value])
+    ]
     whole = [answer for answer in answers if answer is not None]
     if not answers or len(whole) < len(answers):
         raise FieldError(

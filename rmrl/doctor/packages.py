@@ -108,14 +108,13 @@ def _extras(requirements: list[Requirement]) -> list[Finding]:
             applies = requirement.marker.evaluate({"extra": extra})
             if applies and not requirement.marker.evaluate({"extra": ""}):
                 problems[extra] += filter(None, [unmet(requirement)])
-    findings: list[Finding] = []
-    for extra, texts in problems.items():
-        if texts:
-            findings.append(
-                Finding(
-                    "note",
-                    f"extra {extra}: {', '.join(texts)}",
-                    f'where you need it: pip install "{OWN_DISTRIBUTION}[{extra}]"',
-                )
-            )
+    findings: list[Finding] = [
+        Finding(
+            "note",
+            f"extra {extra}: {', '.join(texts)}",
+            f'where you need it: pip install "{OWN_DISTRIBUTION}[{extra}]"',
+        )
+        for extra, texts in problems.items()
+        if texts
+    ]
     return findings

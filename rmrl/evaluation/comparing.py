@@ -31,9 +31,7 @@ def with_labels(items: Sequence[Item], outcomes: Sequence[Outcome]) -> Numbers:
             units.append((label or None, category(choice) or None))
             for person, vote in enumerate(items[outcome.item].votes):
                 people[person].append(category(vote))
-    by_person: list[float | None] = []
-    for votes in people.values():
-        by_person.append(kappa(votes, choices))
+    by_person: list[float | None] = [kappa(votes, choices) for votes in people.values()]
     numbers: Numbers = {"kappa": None, "alpha": None, "kappa_by_person": by_person}
     if len(set(filter(None, labels))) > 1:
         numbers |= {"kappa": kappa(labels, choices), "alpha": alpha(units)}
@@ -49,9 +47,9 @@ def with_values(items: Sequence[Item], judge: Judged, counting: Counting, *, bin
         pairs = list(zip(scores, item.values, strict=True))
         everything += pairs
         subsets[item.subset] += pairs
-    by_subset: Numbers = {}
-    for subset in sorted(subsets):
-        by_subset[subset] = _against(subsets[subset], counting, bins=bins)
+    by_subset: Numbers = {
+        subset: _against(subsets[subset], counting, bins=bins) for subset in sorted(subsets)
+    }
     return {**_against(everything, counting, bins=bins), "by_subset": by_subset}
 
 
@@ -61,10 +59,7 @@ def _against(
     """Compare (score, number) pairs; `equal` is the share of the scores that are the number
     itself."""
     scores, values = zip(*pairs, strict=True)
-    equal: list[float] = []
-    for score, value in pairs:
-        if score is not None:
-            equal.append(float(score == value))
+    equal: list[float] = [float(score == value) for score, value in pairs if score is not None]
     return {
         **against_values(scores, values, bins=bins),
         "missing": len(pairs) - len(equal),
@@ -102,10 +97,9 @@ def between_judges(judges: Mapping[str, Judged], *, compares: bool) -> Numbers:
 def between_people(items: Sequence[Item]) -> Numbers:
     """Return kappa of each two people and alpha of all, over the items that have votes; none where
     the number of votes differs from item to item."""
-    votes: list[tuple[str, ...]] = []
-    for item in items:
-        if item.votes:
-            votes.append(tuple(map(category, item.votes)))
+    votes: list[tuple[str, ...]] = [
+        tuple(map(category, item.votes)) for item in items if item.votes
+    ]
     if not votes or len(set(map(len, votes))) > 1:
         return {"people_kappa": [], "people_alpha": None}
     kappas: list[float | None] = []

@@ -34,9 +34,7 @@ class Counting:
         for subset, credit in credits:
             everything.append(credit)
             subsets[subset].append(credit)
-        by_subset: Numbers = {}
-        for subset in sorted(subsets):
-            by_subset[subset] = self.share(subsets[subset])
+        by_subset: Numbers = {subset: self.share(subsets[subset]) for subset in sorted(subsets)}
         return {"accuracy": self.share(everything), "by_subset": by_subset}
 
     def choices(self, outcomes: Sequence[Outcome]) -> Numbers:

@@ -113,10 +113,11 @@ def first_place(comparison: Comparison, scores: Sequence[float]) -> Winners:
     if not scores:
         return None
     highest = max(scores)
-    winners: list[int] = []
-    for number, score in zip(comparison.candidates, scores, strict=True):
-        if score == highest:
-            winners.append(number)
+    winners: list[int] = [
+        number
+        for number, score in zip(comparison.candidates, scores, strict=True)
+        if score == highest
+    ]
     return frozenset(winners)
 
 

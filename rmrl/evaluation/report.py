@@ -63,10 +63,9 @@ def evaluate(
         for name, each in controls(items, seed=settings.seed).items():
             blind[name] = judged(items, each, form, ties)
             blind_reports[name] = counting.choices(blind[name].outcomes)
-    components: dict[str, Sequence[Outcome]] = {}
-    for name, judge in judges.items():
-        if name != COMBINED:
-            components[name] = judge.outcomes
+    components: dict[str, Sequence[Outcome]] = {
+        name: judge.outcomes for name, judge in judges.items() if name != COMBINED
+    }
     weights = best_weights(components, confidence=settings.confidence, seed=settings.seed)
     report: Numbers = {
         "format": settings.format,

@@ -30,9 +30,9 @@ def answered(
     there are none), of `mark` for the others."""
     fitting = [request for request in requests if fits(request)]
     computed = iter(run(fitting) if fitting else [])
-    outputs: list[Output] = []
-    for request in requests:
-        outputs.append(next(computed) if fits(request) else mark(request))
+    outputs: list[Output] = [
+        next(computed) if fits(request) else mark(request) for request in requests
+    ]
     return outputs
 
 

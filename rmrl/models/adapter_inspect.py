@@ -178,9 +178,9 @@ def check_fits(adapter: Adapter, base: str, *, named: str, where: str) -> None:
     warning. Shapes are not compared with those of a quantised base, which are packed.
     """
     config = read_config(base)
-    weights: dict[str, TensorHeader] = {}
-    for header in tensor_headers(base):
-        weights[_layer_of(header.name)] = header
+    weights: dict[str, TensorHeader] = {
+        _layer_of(header.name): header for header in tensor_headers(base)
+    }
     modules = _Modules(weights, tied=bool(config.get("tie_word_embeddings", True)))
     missing = [header.name for header in adapter.tensors if header.name not in modules]
     if missing or not adapter.tensors:

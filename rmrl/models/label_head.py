@@ -42,7 +42,7 @@ def label_head(path: str | Path) -> LabelHead:
     """The labels of a checkpoint. Raises ConfigError where its config.json cannot be read."""
     config = read_config(path)
     stated: dict[str, Any] = config.get("id2label") or {}
-    names: list[str] = []
-    for number in range(label_count(config)):
-        names.append(str(stated.get(str(number), f"LABEL_{number}")))
+    names: list[str] = [
+        str(stated.get(str(number), f"LABEL_{number}")) for number in range(label_count(config))
+    ]
     return LabelHead(tuple(names), str(config.get("problem_type") or ""))

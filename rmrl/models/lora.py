@@ -75,10 +75,11 @@ def target_modules(language_model: PreTrainedModel, selection: Any) -> list[str]
 
     Raises ConfigError for a name that no linear layer of the decoder has.
     """
-    linear: set[str] = set()
-    for name, module in language_model.base_model.named_modules():
-        if isinstance(module, nn.Linear):
-            linear.add(name.rpartition(".")[2])
+    linear: set[str] = {
+        name.rpartition(".")[2]
+        for name, module in language_model.base_model.named_modules()
+        if isinstance(module, nn.Linear)
+    }
     available = sorted(linear)
     if selection == "all-linear":
         return available

@@ -223,22 +223,22 @@ def _overwritten_inputs(config: ScoreConfig, out: Path) -> list[str]:
         inputs = {path.resolve() for path in file_list(config.data.files, "data.files")}
     except (ConfigError, DataError):
         return []  # reported with the first rows
-    further: dict[str, Path] = {}
-    for key, kind in (("select", config.select), ("export", config.export)):
-        if kind is not None:
-            further[f"{key}={kind}"] = export_file(out, kind)
+    further: dict[str, Path] = {
+        f"{key}={kind}": export_file(out, kind)
+        for key, kind in (("select", config.select), ("export", config.export))
+        if kind is not None
+    }
     if config.data.on_bad_row == "quarantine":
         further["data.on_bad_row=quarantine"] = quarantine_file(out)
     outputs = dict(further)
     if further:
         outputs["out"] = out
-    problems: list[str] = []
-    for key, file in outputs.items():
-        if file.resolve() in inputs:
-            problems.append(
-                f"{key} would replace {file}, which data.files names and which is read again for"
-                f" {', '.join(further)}: give another out="
-            )
+    problems: list[str] = [
+        f"{key} would replace {file}, which data.files names and which is read again for"
+        f" {', '.join(further)}: give another out="
+        for key, file in outputs.items()
+        if file.resolve() in inputs
+    ]
     return problems
 
 

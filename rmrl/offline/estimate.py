@@ -44,10 +44,7 @@ class Workload:
     def responses_of(self, spec: RewardSpec) -> float:
         """Return the number of responses that a reward scores, by the shares of the sources; of a
         watcher the mean over all steps."""
-        rows = 0
-        for source, count in self.sources.items():
-            if counts_for(spec, source):
-                rows += count
+        rows = sum(count for source, count in self.sources.items() if counts_for(spec, source))
         responses = self.responses * rows / max(sum(self.sources.values()), 1)
         if spec.watch is None:
             return round(responses)
@@ -105,10 +102,11 @@ def step_rows(
     `tokens`: length of a response, which is the reference answer again and again; `coder`: the
     policy's tokenizer. Rewards that compare get whole groups of `group_size` responses.
     """
-    positions: list[int] = []
-    for position, source in enumerate(prompts.data_sources()):
-        if counts_for(spec, source):
-            positions.append(position)
+    positions: list[int] = [
+        position
+        for position, source in enumerate(prompts.data_sources())
+        if counts_for(spec, source)
+    ]
     if not positions:
         return []
     each = 1

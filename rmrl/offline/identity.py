@@ -83,11 +83,10 @@ def _file_differences(
 ) -> list[str]:
     if len(saved) != len(current):
         return [f"data.files: {len(saved)} files there, {len(current)} here"]
-    lines: list[str] = []
-    for before, now in zip(saved, current, strict=True):
-        if before["digest"] != now["digest"]:
-            lines.append(
-                f"data.files: {before['name']} with {before['bytes']} bytes there, {now['name']}"
-                f" with {now['bytes']} other bytes here"
-            )
+    lines: list[str] = [
+        f"data.files: {before['name']} with {before['bytes']} bytes there, {now['name']}"
+        f" with {now['bytes']} other bytes here"
+        for before, now in zip(saved, current, strict=True)
+        if before["digest"] != now["digest"]
+    ]
     return lines

@@ -166,9 +166,10 @@ class Job:
     def rewards(self) -> Rewards:
         """Return the rewards of all rows, which are scored; 24 bytes per response. Raises DataError
         where the parts lack rows."""
-        parts: list[pa.Table] = []
-        for part in self.manifest.parts:
-            parts.append(pq.read_table(self.folder / part.file, columns=[ROW, "reward"]))
+        parts: list[pa.Table] = [
+            pq.read_table(self.folder / part.file, columns=[ROW, "reward"])
+            for part in self.manifest.parts
+        ]
         table = pa.concat_tables(parts).sort_by(ROW).combine_chunks()
         if not np.array_equal(table[ROW].to_numpy(), np.arange(self.survey.rows)):
             raise self._lacking(0, self.survey.rows)

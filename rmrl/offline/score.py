@@ -136,10 +136,7 @@ def judge_missing(
     is "warn"; None: that of the configuration, with which a reward without any verdict is an error
     all the same.
     """
-    functions: list[str] = []
-    for spec in checked.specs:
-        if spec.kind == "rule":
-            functions.append(spec.name)
+    functions: list[str] = [spec.name for spec in checked.specs if spec.kind == "rule"]
     table = missing_table(summary.verdicts, functions=functions)
     if table:
         _log.info(table)
@@ -153,10 +150,11 @@ def judge_missing(
     broken = broken_budgets(summary.in_reward, checked.config.reward)
     if not broken:
         return
-    silent: list[str] = []
-    for name, counts in summary.in_reward.items():
-        if counts.asked and counts.missing() == counts.asked:
-            silent.append(name)
+    silent: list[str] = [
+        name
+        for name, counts in summary.in_reward.items()
+        if counts.asked and counts.missing() == counts.asked
+    ]
     listed = "\n".join(map("  {}".format, broken))
     place = f"all rows are in {checked.out} with their statuses"
     if checked.out is None:

@@ -184,9 +184,9 @@ class Summary:
         for name, seconds in self.busy_s.items():
             lines.append(f"  {name:<{width}}  {seconds:.1f} s")
         for label, engine in self.engines.items():
-            parts: list[str] = []
-            for what, seconds in engine.items():
-                parts.append(f"{what.removesuffix('_s')} {seconds:.1f} s")
+            parts: list[str] = [
+                f"{what.removesuffix('_s')} {seconds:.1f} s" for what, seconds in engine.items()
+            ]
             lines.append(f"  engine of {label}: {', '.join(parts)}")
         return "\n".join(lines)
 

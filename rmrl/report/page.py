@@ -62,9 +62,10 @@ def render(
         if not len(numbers):
             raise DataError(f"{source.samples} holds no responses; need at least one")
         gathered_numbers.append(numbers)
-    parts: list[dict[str, Any]] = []
-    for source, numbers in zip(inputs, gathered_numbers, strict=True):
-        parts.append(source_data(source, numbers, texts, limit=most_samples))
+    parts: list[dict[str, Any]] = [
+        source_data(source, numbers, texts, limit=most_samples)
+        for source, numbers in zip(inputs, gathered_numbers, strict=True)
+    ]
     columns = [numbers.columns() for numbers in gathered_numbers]
     title = title or " and ".join([source.label for source in inputs])
     data = {"title": title, "sources": parts, "histograms": histograms(columns)}
@@ -112,9 +113,7 @@ def source_data(source: Source, numbers: Numbers, texts: Texts, *, limit: int) -
 def _about(source: Source, rules: Rules) -> list[list[str]]:
     """Return names and texts that say what a source was: its rewards with their weights, and what
     its folder says."""
-    rewards: list[str] = []
-    for name, weight in rules.weights.items():
-        rewards.append(f"{name} (weight {weight:g})")
+    rewards: list[str] = [f"{name} (weight {weight:g})" for name, weight in rules.weights.items()]
     about = [["rewards", ", ".join(rewards)], ["combined by", rules.combine]]
     about.extend([name, text] for name, text in source.about.items())
     return [entry for entry in about if entry[1]]

@@ -56,9 +56,10 @@ def sources(
     reward: Mapping[str, Any] = {}
     if config is not None:
         reward = _reward_section(config)
-    chosen: list[Source] = []
-    for path, label in zip(paths, labels_of(paths), strict=True):
-        chosen.append(source_of(path, label, reward, names=names))
+    chosen: list[Source] = [
+        source_of(path, label, reward, names=names)
+        for path, label in zip(paths, labels_of(paths), strict=True)
+    ]
     return chosen
 
 
@@ -125,10 +126,11 @@ def _start(path: Path) -> dict[str, str]:
         run = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
-    facts: dict[str, str] = {}
-    for key in ("started", "command"):
-        if isinstance(run, dict) and run.get(key):
-            facts[key] = str(run[key])
+    facts: dict[str, str] = {
+        key: str(run[key])
+        for key in ("started", "command")
+        if isinstance(run, dict) and run.get(key)
+    }
     if "command" in facts:  # earlier releases recorded it as it was typed
         with suppress(ValueError):
             facts["command"] = shlex.join(hide_secrets(shlex.split(facts["command"])))

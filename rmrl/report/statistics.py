@@ -132,9 +132,9 @@ def length_bias(numbers: Numbers) -> dict[str, Any]:
     bins_N = np.clip(np.searchsorted(edges, lengths_N, side="right") - 1, 0, max(len(edges) - 2, 0))
     lines: dict[str, Any] = {}
     for name, values_N in numbers.columns().items():
-        means: list[float | None] = []
-        for each in range(max(len(edges) - 1, 1)):
-            means.append(_moments(values_N[bins_N == each])["mean"])
+        means: list[float | None] = [
+            _moments(values_N[bins_N == each])["mean"] for each in range(max(len(edges) - 1, 1))
+        ]
         lines[name] = {"r": correlation(values_N, lengths_N), "means": means}
     unit = "characters"
     if numbers.in_tokens:
@@ -164,9 +164,9 @@ def curves(numbers: Numbers, metrics: Path | None) -> dict[str, Curve]:
     for name, component in numbers.components.items():
         columns[f"score/{name}/mean"] = component.scores_N
     for name, values_N in columns.items():
-        means: dict[float, float | None] = {}
-        for step in steps.tolist():
-            means[step] = _moments(values_N[steps_N == step])["mean"]
+        means: dict[float, float | None] = {
+            step: _moments(values_N[steps_N == step])["mean"] for step in steps.tolist()
+        }
         line = _line(means)
         if len(line[0]) > 1:
             lines[name] = line

@@ -285,9 +285,9 @@ class Service:
         columns = score_columns(part, rewards, further=self.checked.scoring.config.columns)
         scored: list[ScoredRow] = []
         for i, row in enumerate(part):
-            values: dict[str, Any] = {}
-            for name, column in columns.items():
-                values[name] = column[i] if row.several else column[i][0]
+            values: dict[str, Any] = {
+                name: column[i] if row.several else column[i][0] for name, column in columns.items()
+            }
             scored.append(ScoredRow(index=row.number, several=row.several, columns=values))
         return scored
 

@@ -143,9 +143,10 @@ def step_line(
     add(_value(metrics, names.LENGTH_MEAN, "len {:.1f}"), 2)
     for name in names.validation_names(metrics):
         add(_validation(metrics, name), 0)
-    stages: list[str] = []
-    for name, label in STAGES.items():
-        stages.append(_value(metrics, names.stage_time(name), label + " {:.1f}s"))
+    stages: list[str] = [
+        _value(metrics, names.stage_time(name), label + " {:.1f}s")
+        for name, label in STAGES.items()
+    ]
     add(" ".join(filter(None, stages)), _SHORT_NAMES + 1)
     add(_value(metrics, names.STEP_TIME, "{:.1f}s"), 0)
     add(eta, 1)

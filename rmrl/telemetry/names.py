@@ -111,10 +111,11 @@ def best_of_all(metrics: Iterable[str], name: str) -> str | None:
 def component_names(metrics: Mapping[str, object]) -> list[str]:
     """Return the names of the components that appear in `metrics`, in order; a name may itself
     contain a slash."""
-    components: list[str] = []
-    for key in metrics:
-        if key.startswith("score/") and key.endswith("/missing"):
-            components.append(key.removeprefix("score/").removesuffix("/missing"))
+    components: list[str] = [
+        key.removeprefix("score/").removesuffix("/missing")
+        for key in metrics
+        if key.startswith("score/") and key.endswith("/missing")
+    ]
     return components
 
 
@@ -143,9 +144,9 @@ def score_metrics(
             out |= _component(name, column)
         columns = scores.values_BC.T
         for i, name in enumerate(scores.names):
-            pairs: list[tuple[str, np.ndarray]] = []
-            for j in range(i + 1, len(scores.names)):
-                pairs.append((f"corr_{scores.names[j]}", columns[j]))
+            pairs: list[tuple[str, np.ndarray]] = [
+                (f"corr_{scores.names[j]}", columns[j]) for j in range(i + 1, len(scores.names))
+            ]
             pairs.append(("corr_length", lengths_B))
             for what, values in pairs:
                 r = correlation(columns[i], values)

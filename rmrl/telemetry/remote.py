@@ -127,9 +127,10 @@ class MlflowSink:
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         now_ms = int(time.time() * 1000)
-        entries: list[Any] = []
-        for name, value in finite(metrics).items():
-            entries.append(self._entities.Metric(_mlflow_key(name), value, now_ms, step))
+        entries: list[Any] = [
+            self._entities.Metric(_mlflow_key(name), value, now_ms, step)
+            for name, value in finite(metrics).items()
+        ]
         for start in range(0, len(entries), 1000):  # MLflow takes no more at once
             self._client.log_batch(self._run_id, metrics=entries[start : start + 1000])
 
@@ -153,9 +154,10 @@ class MlflowSink:
             experiment_id = self._client.create_experiment(context.project, place)
         run = self._client.create_run(experiment_id, run_name=context.experiment)
         run_id = str(run.info.run_id)
-        params: list[Any] = []
-        for key, value in _flat(jsonl.plain(context.config)):
-            params.append(self._entities.Param(_mlflow_key(key), str(value)[:500]))
+        params: list[Any] = [
+            self._entities.Param(_mlflow_key(key), str(value)[:500])
+            for key, value in _flat(jsonl.plain(context.config))
+        ]
         for start in range(0, len(params), 100):  # as above
             self._client.log_batch(run_id, params=params[start : start + 100])
         return run_id

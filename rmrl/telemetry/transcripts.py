@@ -191,9 +191,10 @@ def _rows(entry: _Step) -> Iterator[dict[str, Any]]:
     weights = np.asarray(rewards.weights_C, dtype=np.float64)
     for b, response in enumerate(entry.responses):
         prompt = response.prompt
-        rm_prompts: dict[str, Any] = {}
-        for name, text in prompt.rm_prompts.items():
-            rm_prompts[f"rm_prompt_{name}" if name else "rm_prompt"] = text
+        rm_prompts: dict[str, Any] = {
+            f"rm_prompt_{name}" if name else "rm_prompt": text
+            for name, text in prompt.rm_prompts.items()
+        }
         scores: dict[str, Any] = {}
         for name, column in zip(names, rewards.scores.results, strict=True):
             result = column[b]

@@ -295,9 +295,9 @@ def _part_problems(config: Config, device: str) -> list[str]:
 def _package_problems(config: Config, device: str) -> Iterator[str]:
     """Yield packages of trackers and of the rollout engine that are not installed."""
     rollout = config.actor_rollout_ref.rollout
-    parts: list[tuple[str, Registry[Any], str]] = []
-    for name in config.trainer.logger:
-        parts.append(("trainer.logger", SINKS, name))
+    parts: list[tuple[str, Registry[Any], str]] = [
+        ("trainer.logger", SINKS, name) for name in config.trainer.logger
+    ]
     if "base_url" not in (rollout.engine_kwargs.get(rollout.name) or {}):
         parts.append(("actor_rollout_ref.rollout.name", ROLLOUT_ENGINES, rollout.name))
     for key, table, name in parts:

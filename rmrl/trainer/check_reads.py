@@ -12,10 +12,9 @@ from rmrl.thinking import marks_among
 def reads_problems(specs: Sequence[RewardSpec], tokenizer: Any) -> list[str]:
     """Return one sentence per reward that could not tell the thinking from the rest: special
     tokens are left out of the texts, and in the policy's tokenizer the marks are special."""
-    special: list[str] = []
-    for token in tokenizer.added_tokens_decoder.values():
-        if token.special:
-            special.append(token.content)
+    special: list[str] = [
+        token.content for token in tokenizer.added_tokens_decoder.values() if token.special
+    ]
     problems: list[str] = []
     for spec in specs:
         if not spec.reads.parts_thinking:

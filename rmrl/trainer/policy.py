@@ -290,9 +290,10 @@ class Models:
     async def write_profile(self, folder: Path, step: int) -> None:
         """End the traces and write a file for each process: step_<step>-<process>.json."""
         for group in self._groups():
-            paths: list[tuple[str]] = []
-            for process in group.processes:
-                paths.append((str(folder / f"step_{step:06d}-{process.name}.json"),))
+            paths: list[tuple[str]] = [
+                (str(folder / f"step_{step:06d}-{process.name}.json"),)
+                for process in group.processes
+            ]
             await group.call("write_profile", paths)
 
     async def close(self) -> None:

@@ -179,9 +179,10 @@ class RolloutPool:
     async def find_lost(self) -> bool:
         """Call every engine; return whether one is lost. Raises EngineLostError where it may not be
         started again."""
-        checks: dict[int, Coroutine[Any, Any, None]] = {}
-        for number, engine in enumerate(self.engines):
-            checks[number] = engine.alive(timeout_s=self._timeout_s)
+        checks: dict[int, Coroutine[Any, Any, None]] = {
+            number: engine.alive(timeout_s=self._timeout_s)
+            for number, engine in enumerate(self.engines)
+        }
         await self._each(checks)
         return bool(self._lost)
 
@@ -190,9 +191,10 @@ class RolloutPool:
         engines sleep at all, and have no weights."""
         numbers = await self.restart_lost()
         if self._sleeps and not self._awake:
-            calls: list[Coroutine[Any, Any, Any]] = []
-            for number in numbers:
-                calls.append(self.engines[number].call("sleep", 2, timeout_s=self._timeout_s))
+            calls: list[Coroutine[Any, Any, Any]] = [
+                self.engines[number].call("sleep", 2, timeout_s=self._timeout_s)
+                for number in numbers
+            ]
             await asyncio.gather(*calls)
 
     async def restart_lost(self) -> list[int]:
@@ -241,9 +243,10 @@ class RolloutPool:
             self.on_asleep = None
             if report is None:
                 return
-            calls: list[Coroutine[Any, Any, Any]] = []
-            for engine in self.engines:
-                calls.append(engine.call("resident_bytes", timeout_s=_MEASURE_DEADLINE_S))
+            calls: list[Coroutine[Any, Any, Any]] = [
+                engine.call("resident_bytes", timeout_s=_MEASURE_DEADLINE_S)
+                for engine in self.engines
+            ]
             # An engine that does not answer is noticed by the next call that needs it.
             with contextlib.suppress(InfrastructureError, StallError):
                 report(await asyncio.gather(*calls))
@@ -288,8 +291,9 @@ def samples_owed(
 ) -> list[tuple[int, int]]:
     """Return (place in the share, sample) of what an engine has not given yet. `share`: the prompts
     of the engine; `done`: prompt and sample of what is there."""
-    owed: list[tuple[int, int]] = []
-    for place, sample in itertools.product(range(len(share)), range(samples)):
-        if (share[place], sample) not in done:
-            owed.append((place, sample))
+    owed: list[tuple[int, int]] = [
+        (place, sample)
+        for place, sample in itertools.product(range(len(share)), range(samples))
+        if (share[place], sample) not in done
+    ]
     return owed

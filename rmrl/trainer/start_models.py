@@ -109,9 +109,10 @@ def train_settings(checked: Checked) -> dict[str, TrainSettings]:
     }
     if checked.needs_reference:
         offload = part.ref.param_offload
-        sections: dict[str, Any] = {}
-        for name in BACKEND_SECTIONS:
-            sections[name] = replace(getattr(part.actor, name), param_offload=offload)
+        sections: dict[str, Any] = {
+            name: replace(getattr(part.actor, name), param_offload=offload)
+            for name in BACKEND_SECTIONS
+        }
         engines["ref"] = TrainSettings(
             role="ref",
             actor=replace(part.actor, **sections),

@@ -91,10 +91,9 @@ def peak_flops(device: str) -> float | None:
     for one that is not listed and for a part of a GPU (MIG)."""
     if " MIG " in device:
         return None
-    matches: list[str] = []
-    for name in PEAK_FLOPS:
-        if device == name or device.startswith((f"{name} ", f"{name}-")):
-            matches.append(name)
+    matches: list[str] = [
+        name for name in PEAK_FLOPS if device == name or device.startswith((f"{name} ", f"{name}-"))
+    ]
     if not matches:
         return None
     return PEAK_FLOPS[max(matches, key=len)]

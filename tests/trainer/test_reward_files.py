@@ -8,7 +8,7 @@ from pathlib import Path
 from rmrl.config.schema import Config, RewardConfig
 from rmrl.rewards.entries.resolve import resolve_rewards
 from rmrl.rewards.entries.section import Surroundings
-from rmrl.rewards.kinds.rubric.reward import find_criteria as reading
+from rmrl.rewards.kinds.rubric import find_criteria as reading
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.trainer.output_dir import RUN_FILE, claim
 from rmrl.trainer.reward_files import changes_since_start

@@ -147,9 +147,9 @@ class FSDPPart:
         return manifest
 
     def weights(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
-        shards: dict[str, Tensor] = {}
-        for name, tensor in compat.shards(self.model).items():
-            shards[name.removeprefix(_INNER)] = tensor
+        shards: dict[str, Tensor] = {
+            name.removeprefix(_INNER): tensor for name, tensor in compat.shards(self.model).items()
+        }
         if not self._adapted:
             return compat.full_tensors(shards.items(), dtype)
         merged = merged_parameters(shards, self._settings.model, gather=compat.full_tensor)

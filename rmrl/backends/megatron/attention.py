@@ -114,9 +114,9 @@ class SDPACoreAttention(nn.Module):
             return outputs_Tnd.flatten(1)
         lengths = [length // self.size for length in packed_seq_params.lengths]
         parts = zip(query.split(lengths), key.split(lengths), value.split(lengths), strict=True)
-        outputs: list[Tensor] = []
-        for q, k, v in parts:
-            outputs.append(self._rows(q[:, None], k[:, None], v[:, None])[:, 0])
+        outputs: list[Tensor] = [
+            self._rows(q[:, None], k[:, None], v[:, None])[:, 0] for q, k, v in parts
+        ]
         return torch.cat(outputs).flatten(1)
 
     def _rows(self, q_SBnd: Tensor, k_SBnd: Tensor, v_SBnd: Tensor) -> Tensor:

@@ -161,9 +161,9 @@ class _Parameter:
 def _parameters(model: MegatronModel) -> dict[int, _Parameter]:
     """Return id -> parameter for each parameter of this process."""
     table = {entry.name: entry for entry in entries(model.shape, model.role)}
-    names: dict[int, str] = {}
-    for name, tensor in named(model.chunks, experts_here(model.shape).start):
-        names[id(tensor)] = name
+    names: dict[int, str] = {
+        id(tensor): name for name, tensor in named(model.chunks, experts_here(model.shape).start)
+    }
     parameters: dict[int, _Parameter] = {}
     metadata = {
         "dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True),

@@ -115,9 +115,10 @@ def lay_out(batch: TrainBatch, layout: Layout, device: torch.device) -> Rows:
     for start, row in zip(starts, batch.tokens.rows(), strict=False):
         flat[start : start + len(row)] = row
     within = np.concatenate(list(map(np.arange, lengths)))
-    before: list[np.ndarray] = []
-    for start, size, n in zip(starts, sizes_B, responses_B, strict=False):
-        before.append(start + size - n - 1 + np.arange(n))
+    before: list[np.ndarray] = [
+        start + size - n - 1 + np.arange(n)
+        for start, size, n in zip(starts, sizes_B, responses_B, strict=False)
+    ]
     positions_N = Ragged.of(before, np.int64).values
     local = layout.own_positions(lengths)
     positions_n, targets_n, index_n = _own(positions_N, flat[positions_N + 1], local, len(flat))

@@ -313,9 +313,10 @@ def bypass(typed: Values, values: Values) -> Converted:
     """Use the rollout engine's log-probabilities as those of the old policy."""
     switches = ("bypass_mode", "bypass_old_logprob_for_rollout")
     if not any(typed.get(f"{_CORRECTION}.{name}") for name in switches):
-        idle: dict[str, str] = {}
-        for key, value in typed.items():
-            idle[key] = "it is read with bypass_mode=True alone" if value else ""
+        idle: dict[str, str] = {
+            key: "it is read with bypass_mode=True alone" if value else ""
+            for key, value in typed.items()
+        }
         return Converted(idle=idle)
     problems: dict[str, str] = {}
     for key, value in typed.items():

@@ -66,9 +66,9 @@ def check_calibration(config: CalibrateConfig, *, shipped_functions: Path) -> Ch
         scoring = check_scoring(scored, shipped_functions=shipped_functions)
         specs = scoring.specs
     components = tuple(spec for spec in specs if not spec.part_of)
-    digests: dict[str, Mapping[str, str]] = {}
-    for spec in components:
-        digests[spec.name] = reward_digest(spec, specs)
+    digests: dict[str, Mapping[str, str]] = {
+        spec.name: reward_digest(spec, specs) for spec in components
+    }
     return CheckedCalibration(
         config=config, out=out, specs=components, digests=digests, scoring=scoring
     )
@@ -118,10 +118,11 @@ def without_calibrations(reward: RewardConfig) -> bool:
             entries: Sequence[Any] = [typed]
             if isinstance(typed, list | tuple):
                 entries = typed
-            kept: list[Any] = []
-            for entry in entries:
-                if not (isinstance(entry, Mapping) and entry.get("kind") == _KIND):
-                    kept.append(entry)
+            kept: list[Any] = [
+                entry
+                for entry in entries
+                if not (isinstance(entry, Mapping) and entry.get("kind") == _KIND)
+            ]
             if len(kept) == len(entries):
                 continue
             changed = True

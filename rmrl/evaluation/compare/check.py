@@ -89,10 +89,7 @@ def config_problems(config: CompareConfig) -> Iterator[str]:
 def share_cache(rewards: Sequence[RewardConfig], out: Path) -> None:
     """Give both sections one cache, in place, so that what they share is computed once. Two
     different ones are left as they are."""
-    paths: set[str] = set()
-    for reward in rewards:
-        if reward.cache.path is not None:
-            paths.add(reward.cache.path)
+    paths: set[str] = {reward.cache.path for reward in rewards if reward.cache.path is not None}
     if len(paths) > 1:
         _log.warning(
             "the sections have different caches, so a judge that both have is asked twice; give"

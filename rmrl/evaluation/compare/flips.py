@@ -45,10 +45,9 @@ def with_texts(
         for row in read_rows(path):
             if row.number in rows:
                 columns[row.number].append(row.fields)
-    texts: dict[int, Any] = {}
-    for answered in answered_rows(data):
-        if answered.number in rows:
-            texts[answered.number] = answered
+    texts: dict[int, Any] = {
+        answered.number: answered for answered in answered_rows(data) if answered.number in rows
+    }
     flips: list[dict[str, Any]] = []
     for position, change in zip(positions.tolist(), changes.tolist(), strict=True):
         number = int(responses.row_N[position])

@@ -72,10 +72,7 @@ def right_responses(row: Fields, count: int) -> frozenset[int]:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < count:
         return frozenset({value})
     if isinstance(value, list | tuple) and len(value) == count:
-        right: set[int] = set()
-        for number, is_right in enumerate(value):
-            if is_right:
-                right.add(number)
+        right: set[int] = {number for number, is_right in enumerate(value) if is_right}
         return frozenset(right)
     raise row.wrong(
         "correct", value, f"true or false for each of {count} responses, or a number below {count}"

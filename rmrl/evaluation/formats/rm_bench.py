@@ -70,9 +70,9 @@ class RMBench(Format):
             accuracy = mean(values)
             levels[level][domain] = accuracy
             by_domain[domain].append(accuracy)
-        figures: Figures = {}
-        for level, accuracies in levels.items():
-            figures[level] = _over_domains(accuracies)
+        figures: Figures = {
+            level: _over_domains(accuracies) for level, accuracies in levels.items()
+        }
         domains = {domain: mean(values) for domain, values in by_domain.items()}
         return {**figures, **domains, "score": _over_domains(domains)}
 

@@ -53,15 +53,14 @@ def curve(
     counts = np.bincount(numbers_N, minlength=bins)
     counts_K = counts[counts > 0]
     gaps_K = np.abs(frequency_K - confidence_K)
-    points: list[dict[str, float]] = []
-    for confidence, frequency, count in zip(confidence_K, frequency_K, counts_K, strict=True):
-        points.append(
-            {
-                "confidence": float(confidence),
-                "frequency": float(frequency),
-                "count": int(count),
-            }
-        )
+    points: list[dict[str, float]] = [
+        {
+            "confidence": float(confidence),
+            "frequency": float(frequency),
+            "count": int(count),
+        }
+        for confidence, frequency, count in zip(confidence_K, frequency_K, counts_K, strict=True)
+    ]
     return {
         "count": len(p_N),
         "brier": float(brier_score_loss(y_N, p_N, pos_label=1)),

@@ -42,9 +42,10 @@ def best_weights(
     raw_C = _fit(scaled_NC) / spread_C
     size = float(np.abs(raw_C).sum()) or 1.0
     weights = dict(zip(names, (raw_C / size).tolist(), strict=True))
-    single: dict[str, Any] = {}
-    for name, scores_N in zip(names, scaled_NC.T, strict=True):
-        single[name] = share(_wins(scores_N), confidence=confidence, seed=seed)
+    single: dict[str, Any] = {
+        name: share(_wins(scores_N), confidence=confidence, seed=seed)
+        for name, scores_N in zip(names, scaled_NC.T, strict=True)
+    }
     return {
         "count": count,
         "weights": weights,
@@ -65,10 +66,9 @@ def score_differences(columns: Sequence[Sequence[Outcome]]) -> np.ndarray:
         sign = -1.0
         if comparison.candidates[0] in comparison.good:
             sign = 1.0
-        row: list[float] = []
-        for outcome in outcomes:
-            if outcome.scores:
-                row.append(sign * (outcome.scores[0] - outcome.scores[1]))
+        row: list[float] = [
+            sign * (outcome.scores[0] - outcome.scores[1]) for outcome in outcomes if outcome.scores
+        ]
         if len(row) == len(columns):
             rows.append(row)
     return np.asarray(rows, dtype=np.float64).reshape(len(rows), len(columns))

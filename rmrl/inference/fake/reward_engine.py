@@ -73,9 +73,7 @@ EXIT_CODE = 17
 def token_value(token_ids: Sequence[int]) -> float:
     """Return a number in [-1, 1) that depends on every token and its position: (sum of (i + 1) *
     token_i mod 1000) / 500 - 1."""
-    total = 0
-    for number, token in enumerate(token_ids, start=1):
-        total += number * token
+    total = sum(number * token for number, token in enumerate(token_ids, start=1))
     return total % 1000 / 500 - 1
 
 
@@ -188,11 +186,10 @@ class FakeEngine:
             if failure:
                 outputs.append(TokenOutput((), count, **failure))
                 continue
-            logits: list[tuple[float, ...]] = []
-            for position in request.positions:
-                logits.append(
-                    self._labels_of(request.token_ids[: position + 1], request.adapter, labels)
-                )
+            logits: list[tuple[float, ...]] = [
+                self._labels_of(request.token_ids[: position + 1], request.adapter, labels)
+                for position in request.positions
+            ]
             outputs.append(TokenOutput(tuple(logits), count))
         return outputs
 
@@ -200,9 +197,10 @@ class FakeEngine:
         """Return scripted or derived log-probabilities."""
         self._begin("token_logprobs")
         vocabulary = int(self._script.get("vocabulary", 2**18))
-        scripted = {}
-        for token, logprob in self._script.get("token_logprobs", {}).items():
-            scripted[int(token)] = float(logprob)
+        scripted = {
+            int(token): float(logprob)
+            for token, logprob in self._script.get("token_logprobs", {}).items()
+        }
         outputs: list[LogprobsOutput] = []
         for request in requests:
             tokens = request.token_ids

@@ -80,10 +80,9 @@ def _choice_logprobs(meta: Mapping[str, Any], request: GenerateRequest) -> tuple
     if not request.choice_tokens:
         return ()
     positions = meta.get("output_token_ids_logprobs") or [[]]
-    logprobs: dict[int, float] = {}
-    for entry in positions[0] or []:
-        if entry[0] is not None:
-            logprobs[int(entry[1])] = float(entry[0])
+    logprobs: dict[int, float] = {
+        int(entry[1]): float(entry[0]) for entry in positions[0] or [] if entry[0] is not None
+    }
     return tuple(logprobs.get(token, -math.inf) for token in request.choice_tokens)
 
 

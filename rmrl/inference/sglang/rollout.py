@@ -277,9 +277,9 @@ class SGLangRollout(TaggedSleep):
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._http is None:
             return
-        aborts: list[Any] = []
-        for rid in rids:
-            aborts.append(self._post("/abort_request", {"rid": rid}, timeout_s=ATTACH_TIMEOUT_S))
+        aborts: list[Any] = [
+            self._post("/abort_request", {"rid": rid}, timeout_s=ATTACH_TIMEOUT_S) for rid in rids
+        ]
         # errors are dropped: a server that has ended has no samples in progress
         await asyncio.gather(*aborts, return_exceptions=True)
 

@@ -203,10 +203,9 @@ def kept_asleep_bytes() -> int:
 def known_arguments(arguments: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:
     """Return the arguments without those of NEWER that this version of vLLM does not know.
     `known`: fields of its EngineArgs."""
-    kept: dict[str, Any] = {}
-    for name, value in arguments.items():
-        if name in known or name not in NEWER:
-            kept[name] = value
+    kept: dict[str, Any] = {
+        name: value for name, value in arguments.items() if name in known or name not in NEWER
+    }
     return kept
 
 

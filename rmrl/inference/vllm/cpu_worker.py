@@ -116,10 +116,11 @@ def rewind_discarded_draws(runner: Any) -> None:
     bookkeep = runner._bookkeeping_sync
 
     def sample_and_rewind(*args: Any, **kwargs: Any) -> Any:
-        states: list[tuple[torch.Generator, torch.Tensor]] = []
-        for i, generator in runner.input_batch.generators.items():
-            if runner.discard_request_mask.np[i]:
-                states.append((generator, generator.get_state()))
+        states: list[tuple[torch.Generator, torch.Tensor]] = [
+            (generator, generator.get_state())
+            for i, generator in runner.input_batch.generators.items()
+            if runner.discard_request_mask.np[i]
+        ]
         try:
             return sample(*args, **kwargs)
         finally:

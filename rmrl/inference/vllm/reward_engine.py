@@ -340,9 +340,7 @@ class VLLMEngine:
         outputs: list[list[TextOutput]] = []
         for request, answer, settings in zip(requests, answers, params, strict=True):
             decoder.fill(answer, settings)
-            texts: list[TextOutput] = []
-            for sample in answer.outputs:
-                texts.append(text_output(request, sample))
+            texts: list[TextOutput] = [text_output(request, sample) for sample in answer.outputs]
             if request.sampling.temperature == 0:
                 texts = texts * request.sampling.n  # a greedy prompt is sampled once
             outputs.append(texts)

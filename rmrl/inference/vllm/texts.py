@@ -29,9 +29,9 @@ def text_output(request: GenerateRequest, sample: Any) -> TextOutput:
     in."""
     # one mapping from token id to log-probability for each generated token
     first = sample.logprobs[0] if request.choice_tokens and sample.logprobs else {}
-    logprobs: list[float] = []
-    for token in request.choice_tokens:
-        logprobs.append(first[token].logprob if token in first else -math.inf)
+    logprobs: list[float] = [
+        first[token].logprob if token in first else -math.inf for token in request.choice_tokens
+    ]
     finish_reason = sample.finish_reason or "stop"
     tokens = (len(request.token_ids), len(sample.token_ids))
     return TextOutput(sample.text, finish_reason, *tokens, tuple(logprobs))

@@ -76,11 +76,7 @@ class Inventory:
     def file_bytes(self) -> int:
         """Size of the file and its write-ahead log."""
         files = (self._path, self._path.with_name(self._path.name + "-wal"))
-        total = 0
-        for file in files:
-            if file.exists():
-                total += file.stat().st_size
-        return total
+        return sum(file.stat().st_size for file in files if file.exists())
 
     def holdings(self) -> list[Holding]:
         """Return one `Holding` per reward, by name."""
@@ -90,9 +86,9 @@ class Inventory:
             " BY reward"
         )
         names = ("reward", "scorers", "verdicts", "size_bytes", "hits", "created", "last_used")
-        holdings: list[Holding] = []
-        for row in self._connection.execute(query):
-            holdings.append(Holding(**dict(zip(names, row, strict=True))))
+        holdings: list[Holding] = [
+            Holding(**dict(zip(names, row, strict=True))) for row in self._connection.execute(query)
+        ]
         return holdings
 
     def newest(self, limit: int, *, reward: str | None = None) -> list[Kept]:

@@ -38,9 +38,9 @@ def reward_digest(spec: RewardSpec, specs: Sequence[RewardSpec] = ()) -> dict[st
     where one cannot be read.
     """
     digest = {"entries": _hash(_entries(spec))}
-    models: list[Any] = []
-    for role, engine in sorted(spec.engines.items()):
-        models.append([role, scorer_key(engine, code_hash="")])
+    models: list[Any] = [
+        [role, scorer_key(engine, code_hash="")] for role, engine in sorted(spec.engines.items())
+    ]
     if spec.remote is not None:
         models.append(["remote", scorer_key(spec.remote, code_hash="")])
     if models:

@@ -51,9 +51,10 @@ def apply_missing(
         missing_B = missing_BC[:, c]
         policy = spec.on_missing.policy
         if policy == "fail" and missing_B.any():
-            reasons: set[str] = set()
-            for result in compress(results[c], missing_B):
-                reasons.add(": ".join(filter(None, (result.status, result.detail))))
+            reasons: set[str] = {
+                ": ".join(filter(None, (result.status, result.detail)))
+                for result in compress(results[c], missing_B)
+            }
             raise RewardError(
                 f"reward '{spec.name}' gave no verdict for {int(missing_B.sum())} of"
                 f" {len(missing_B)} responses and on_missing=fail:"

@@ -101,10 +101,11 @@ class FunctionSource:
         target: Any = module
         for part in self.attribute.split("."):
             if not hasattr(target, part):
-                names: list[str] = []
-                for name, value in vars(module).items():
-                    if callable(value) and not name.startswith("_"):
-                        names.append(name)
+                names: list[str] = [
+                    name
+                    for name, value in vars(module).items()
+                    if callable(value) and not name.startswith("_")
+                ]
                 hint = did_you_mean(self.attribute, names)
                 raise RewardFunctionError(f"{self.target} has no '{self.attribute}'{hint}")
             target = getattr(target, part)
@@ -283,10 +284,9 @@ def call_with_known_arguments(
         names = keyword_names(parameters)
     else:
         names = keyword_names(parameters[len(positional) :])
-    arguments: dict[str, Any] = {}
-    for name, value in optional.items():
-        if name in names and name not in passed:
-            arguments[name] = value
+    arguments: dict[str, Any] = {
+        name: value for name, value in optional.items() if name in names and name not in passed
+    }
     return function(*positional, **arguments)
 
 

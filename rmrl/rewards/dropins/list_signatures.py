@@ -89,10 +89,11 @@ class InLists:
         if missing:
             raise MisfitError(self._lacks(missing, group[0]))
         hidden = (*LOGS, "completion_ids")
-        arguments: dict[str, Any] = {}
-        for name, values in columns.items():
-            if name in self.names or (self.any_column and name not in hidden):
-                arguments[name] = values
+        arguments: dict[str, Any] = {
+            name: values
+            for name, values in columns.items()
+            if name in self.names or (self.any_column and name not in hidden)
+        }
         returned = awaited(self.function(**arguments))
         if isinstance(returned, Mapping) and "rewards" in returned:
             log_openrlhf(returned, logged)
@@ -237,9 +238,9 @@ def swift_columns(columns: Mapping[str, Any], group: Sequence[Offered]) -> dict[
 
 def row_columns(offered: Offered) -> dict[str, Any]:
     """Return the columns that a row offers to a rule of TRL's form, see COLUMNS."""
-    columns: dict[str, Any] = {}
-    for name in ("ground_truth", "answer", "solution"):
-        columns[name] = offered.get("ground_truth")
+    columns: dict[str, Any] = {
+        name: offered.get("ground_truth") for name in ("ground_truth", "answer", "solution")
+    }
     for name in COLUMNS:
         if name in offered:
             columns[name] = offered[name]

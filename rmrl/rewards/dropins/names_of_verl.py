@@ -163,10 +163,9 @@ def _sure_imports(
     tree: ast.Module, entries: Collection[str]
 ) -> Iterator[ast.Import | ast.ImportFrom]:
     """Imports that stand in the bodies themselves of the entries and of functions they use."""
-    functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, _FUNCTIONS):
-            functions[node.name] = node
+    functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {
+        node.name: node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)
+    }
     names = list(entries)
     while names:
         function = functions.pop(names.pop(), None)

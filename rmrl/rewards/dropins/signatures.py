@@ -80,10 +80,7 @@ class OneByOne:
 
     def call(self, offered: Mapping[str, Any]) -> Any:
         """Return the function's result, awaited where it is async. Its errors are not caught."""
-        arguments: dict[str, Any] = {}
-        for name in self.names:
-            if name in offered:
-                arguments[name] = offered[name]
+        arguments: dict[str, Any] = {name: offered[name] for name in self.names if name in offered}
         return awaited(self.function(**arguments))
 
     @classmethod

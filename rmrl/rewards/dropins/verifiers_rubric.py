@@ -44,10 +44,9 @@ def of_single(function: Callable[..., Any]) -> Callable[..., Any]:
         verdicts: list[Any] = []
         for state in states_of(prompts, completions, columns):
             fields = {**state["input"], **state, "state": state, "parser": None}
-            arguments: dict[str, Any] = {}
-            for name, value in fields.items():
-                if any_name or name in parameters:
-                    arguments[name] = value
+            arguments: dict[str, Any] = {
+                name: value for name, value in fields.items() if any_name or name in parameters
+            }
             verdict = function(**arguments)
             verdicts.append(await verdict if inspect.isawaitable(verdict) else verdict)
         return verdicts

@@ -159,10 +159,11 @@ def _add_members(resolved: Resolved, config: RewardConfig, surroundings: Surroun
 def _check_gates(resolved: Resolved) -> None:
     """Add a problem for every gate that is no component, and for every reward that waits for
     itself."""
-    gates_of: dict[str, tuple[str, ...]] = {}
-    for spec in resolved.specs:
-        if not spec.part_of and not kind_facts(spec.kind).combines:
-            gates_of[spec.name] = spec.gates
+    gates_of: dict[str, tuple[str, ...]] = {
+        spec.name: spec.gates
+        for spec in resolved.specs
+        if not spec.part_of and not kind_facts(spec.kind).combines
+    }
     components = list(gates_of)
     for spec in resolved.specs:
         for gate in spec.gates:

@@ -265,10 +265,9 @@ class Section:
             raise ConfigError(problems)
         if not fields:
             return None
-        entries: dict[str, Any] = {}
-        for key, value in self.entries.items():
-            if key in fields:
-                entries[key] = value
+        entries: dict[str, Any] = {
+            key: value for key, value in self.entries.items() if key in fields
+        }
         options = kind.Options(**known_entries(entries, kind.Options, self.where))
         if hasattr(kind, "check_options"):
             problems = kind.check_options(options, self.where)
@@ -278,10 +277,11 @@ class Section:
 
     def refuse_model_entries(self, reason: str) -> None:
         """Raise ConfigError for entries that only a model in an engine of its own can have."""
-        problems: list[str] = []
-        for key in ("path", "adapter", "sampling", "engine", "server"):
-            if self.entries.get(key):
-                problems.append(f"{self.where}.{key}: {reason}, leave it out")
+        problems: list[str] = [
+            f"{self.where}.{key}: {reason}, leave it out"
+            for key in ("path", "adapter", "sampling", "engine", "server")
+            if self.entries.get(key)
+        ]
         if problems:
             raise ConfigError(problems)
 

@@ -43,9 +43,10 @@ def watch_problems(specs: Sequence[RewardSpec], config: RewardConfig) -> Iterato
     """Yield a sentence for each weight that a watcher was given, and for each reward that depends
     on the score of one."""
     watchers = {spec.name: spec for spec in specs if spec.watch is not None}
-    weights: list[tuple[str, str, Any]] = []
-    for name, weight in zip(config.models, config.weights or (), strict=False):
-        weights.append(("reward.weights", name, weight))
+    weights: list[tuple[str, str, Any]] = [
+        ("reward.weights", name, weight)
+        for name, weight in zip(config.models, config.weights or (), strict=False)
+    ]
     for source, entry in config.by_source.items():
         models = entry["models"]
         for name, weight in zip(models, entry.get("weights") or (), strict=False):

@@ -248,10 +248,11 @@ def _of_lines(
 ) -> Iterator[Candidate[str]]:
     """The choice of a first or last line that is nothing but a verdict, or of a text that begins
     with "B. Because ..."."""
-    lines: list[tuple[str, str]] = []
-    for line in zip(text.split("\n"), marked_up.split("\n"), strict=True):
-        if line[0].strip():
-            lines.append(line)
+    lines: list[tuple[str, str]] = [
+        line
+        for line in zip(text.split("\n"), marked_up.split("\n"), strict=True)
+        if line[0].strip()
+    ]
     if not lines or (cut and len(lines) == 1):
         return
     line, marked_line = lines[0]
@@ -324,7 +325,7 @@ def _lone_mentions(text: str, choices: Choices) -> list[Candidate[str]]:
         if _NEGATIVE.search(sentence[0]):
             return []
     name = choices.names[choices.index_of(characters.pop())]
-    candidates: list[Candidate[str]] = []
-    for match in mentions:
-        candidates.append(Candidate(name, match.start(), match.end(), "lone mention"))
+    candidates: list[Candidate[str]] = [
+        Candidate(name, match.start(), match.end(), "lone mention") for match in mentions
+    ]
     return candidates

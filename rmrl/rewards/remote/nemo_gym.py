@@ -65,10 +65,11 @@ class NemoGymWire:
                 "provider_error",
                 f"{url} marks the sample as not measured (mask_sample, {kind}): {reason}.",
             )
-        columns: dict[str, Any] = {}
-        for name, value in answer.items():
-            if name not in body and name not in _OF_THE_ANSWER and value is not None:
-                columns[str(name)] = value
+        columns: dict[str, Any] = {
+            str(name): value
+            for name, value in answer.items()
+            if name not in body and name not in _OF_THE_ANSWER and value is not None
+        }
         components = answer.get("reward_components")
         if isinstance(components, Mapping):
             for name, value in components.items():

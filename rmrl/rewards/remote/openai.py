@@ -95,9 +95,10 @@ class OpenAIWire:
         if len(choices) > count:
             raise RemoteCallError("provider_error", mismatch)
         tokens_in, tokens_out = _usage(answer, len(choices))
-        samples: list[TextOutput] = []
-        for choice, tokens in zip(choices, tokens_out, strict=True):
-            samples.append(self._sample(choice, request, (tokens_in, tokens)))
+        samples: list[TextOutput] = [
+            self._sample(choice, request, (tokens_in, tokens))
+            for choice, tokens in zip(choices, tokens_out, strict=True)
+        ]
         missing = count - len(choices)
         return samples + [_failed("provider_error", mismatch)] * missing
 
@@ -212,10 +213,11 @@ def _first_token(logprobs: Any) -> list[tuple[str, float]]:
                 pairs.append((entry.get("token"), entry.get("logprob")))
     elif isinstance(tops, list) and tops and isinstance(tops[0], Mapping):
         pairs += tops[0].items()
-    candidates: list[tuple[str, float]] = []
-    for text, logprob in pairs:
-        if isinstance(text, str) and isinstance(logprob, int | float):
-            candidates.append((text, float(logprob)))
+    candidates: list[tuple[str, float]] = [
+        (text, float(logprob))
+        for text, logprob in pairs
+        if isinstance(text, str) and isinstance(logprob, int | float)
+    ]
     return candidates
 
 

@@ -73,10 +73,11 @@ class OpenRLHFWire:
             if isinstance(logs, Mapping):
                 candidates.update(logs)
         # An average over the batch belongs to no row and is left out.
-        columns: dict[str, list[Any]] = {}
-        for name, column in candidates.items():
-            if isinstance(column, list) and len(column) == count:
-                columns[str(name)] = column
+        columns: dict[str, list[Any]] = {
+            str(name): column
+            for name, column in candidates.items()
+            if isinstance(column, list) and len(column) == count
+        }
         outputs: list[ValueOutput] = []
         for i, reward in enumerate(rewards):
             extra = tuple((name, column[i]) for name, column in columns.items())

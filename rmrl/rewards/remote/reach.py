@@ -23,10 +23,9 @@ def unreachable(urls: Iterable[str]) -> dict[str, str]:
         return {}
     with ThreadPoolExecutor(max_workers=min(len(distinct), 16)) as threads:
         reasons = list(threads.map(_refusal, distinct))
-    refusals: dict[str, str] = {}
-    for url, reason in zip(distinct, reasons, strict=True):
-        if reason:
-            refusals[url] = reason
+    refusals: dict[str, str] = {
+        url: reason for url, reason in zip(distinct, reasons, strict=True) if reason
+    }
     return refusals
 
 

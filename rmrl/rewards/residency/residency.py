@@ -301,10 +301,11 @@ class Residency:
             slot.reserved = True
 
     async def _wait_for_others(self, slot: Slot, overfull: set[int], limit: int) -> None:
-        others: list[Slot] = []
-        for other in self._on(overfull, slot.plan.place):
-            if other is not slot and other.held_bytes:
-                others.append(other)
+        others: list[Slot] = [
+            other
+            for other in self._on(overfull, slot.plan.place)
+            if other is not slot and other.held_bytes
+        ]
         holders = ", ".join(f"{s.plan.label} {_gib(s.held_bytes)}" for s in others) or "nothing"
         need = (
             f"the engine of {slot.plan.label} needs {_gib(slot.plan.awake_bytes)} of {_gib(limit)},"
@@ -352,10 +353,11 @@ class Residency:
 
     def _on(self, devices: set[int], place: str) -> list[Slot]:
         """The engines on any of these devices of the place."""
-        slots: list[Slot] = []
-        for slot in self._slots.values():
-            if slot.plan.place == place and devices & set(slot.plan.devices):
-                slots.append(slot)
+        slots: list[Slot] = [
+            slot
+            for slot in self._slots.values()
+            if slot.plan.place == place and devices & set(slot.plan.devices)
+        ]
         return slots
 
     @staticmethod

@@ -102,11 +102,11 @@ class VerdictCounts:
 
     def missing(self, cause: str = "") -> int:
         """Number of missing verdicts that budgets bound, for any cause or for one of CAUSES."""
-        total = 0
-        for status, count in self.statuses.items():
-            if is_missing(status, cause):
-                total += count - self.unasked[status]
-        return total
+        return sum(
+            count - self.unasked[status]
+            for status, count in self.statuses.items()
+            if is_missing(status, cause)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -258,10 +258,11 @@ class Monitor:
             unread += step.unread.get(name, 0)
         if total and share_at_least(unread, total) > self._settings.unparseable:
             text = f"{unread} of {total} verdicts of {name} could not be read over {self._window()}"
-            samples: list[int] = []
-            for i, result in enumerate(now.results[name]):
-                if result.status in _UNREAD and not result.unasked:
-                    samples.append(i)
+            samples: list[int] = [
+                i
+                for i, result in enumerate(now.results[name])
+                if result.status in _UNREAD and not result.unasked
+            ]
             yield _Hint(_key("unparseable", name), text, samples)
 
     def _unclosed(self, now: _Now, name: str) -> Iterator[_Hint]:
@@ -301,10 +302,11 @@ class Monitor:
             yield _Hint(_key("constant", name), text, sorted(samples))
 
     def _repeated(self, now: _Now, name: str) -> Iterator[_Hint]:
-        last_of_input: dict[str, int] = {}
-        for i, result in enumerate(now.results[name]):
-            if result.raw_text:
-                last_of_input[result.rendered or str(i)] = i
+        last_of_input: dict[str, int] = {
+            result.rendered or str(i): i
+            for i, result in enumerate(now.results[name])
+            if result.raw_text
+        }
         if len(last_of_input) < _REPEATED_FROM_INPUTS:
             return
         by_text: dict[str, list[int]] = {}

@@ -116,10 +116,11 @@ class PartReader:
         parts = [part_of(item, reads) for item in items]
         if reads.parts_thinking:
             self._counts.add("unclosed", sum(part.unclosed for part in parts), len(parts))
-        asked: list[ScoreItem] = []
-        for item, part in zip(items, parts, strict=True):
-            if not part.unclosed or reads.unclosed == "read":
-                asked.append(dataclasses.replace(item, response=part.text, whole=item.response))
+        asked: list[ScoreItem] = [
+            dataclasses.replace(item, response=part.text, whole=item.response)
+            for item, part in zip(items, parts, strict=True)
+            if not part.unclosed or reads.unclosed == "read"
+        ]
         scored = await self._kind.score(asked) if asked else []
         if len(scored) != len(asked):
             raise RewardFunctionError(
@@ -143,9 +144,7 @@ class PartReader:
                 results.append(without)
                 continue
             result = next(remaining)
-            steps: list[Step] = []
-            for step in result.steps:
-                steps.append(Step(part.place(step.end), step.value))
+            steps: list[Step] = [Step(part.place(step.end), step.value) for step in result.steps]
             read = None if part.text == item.response else part.text
             results.append(dataclasses.replace(result, steps=tuple(steps), read=read))
         return results

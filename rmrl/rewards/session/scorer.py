@@ -140,12 +140,13 @@ class Scorer:
             results, session.rows, step, learn=learn, within_budget=within_budget
         )
         count = max(len(session.rows), 1)
-        streamed: Metrics = {}
-        for c, scored in session.streamed.items():
-            streamed[f"perf/streamed/{self.parts[c].name}"] = scored / count
-        times: Metrics = {}
-        for c, busy in session.times.items():
-            times[f"time/score/{self.parts[c].name}"] = busy.seconds
+        streamed: Metrics = {
+            f"perf/streamed/{self.parts[c].name}": scored / count
+            for c, scored in session.streamed.items()
+        }
+        times: Metrics = {
+            f"time/score/{self.parts[c].name}": busy.seconds for c, busy in session.times.items()
+        }
         metrics = batch.metrics | streamed | times | self.take_metrics()
         return dataclasses.replace(batch, metrics=metrics)
 
@@ -206,9 +207,9 @@ class Scorer:
         """Return for each entry of `parts` the seconds since the last call in which it was at work
         or waited for its engine's turn. Sessions that overlap count once."""
         now = asyncio.get_running_loop().time()
-        seconds: dict[str, float] = {}
-        for c, busy in self._times.items():
-            seconds[self.parts[c].name] = busy.take(now)
+        seconds: dict[str, float] = {
+            self.parts[c].name: busy.take(now) for c, busy in self._times.items()
+        }
         return seconds
 
     def share_done(self) -> float:
@@ -286,9 +287,10 @@ class Scorer:
 
     def state_dict(self) -> dict[str, Any]:
         """Return running statistics of the transforms, by component, as JSON."""
-        state: dict[str, Any] = {}
-        for spec, chain in zip(self.parts, self._chains, strict=True):
-            state[spec.name] = chain.state_dict()
+        state: dict[str, Any] = {
+            spec.name: chain.state_dict()
+            for spec, chain in zip(self.parts, self._chains, strict=True)
+        }
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -302,9 +304,9 @@ class Scorer:
     def _calls_of(self, c: int) -> dict[str, Calls]:
         spec = self.parts[c]
         code_hash = spec.dropin.code_hash if spec.dropin else ""
-        ways: dict[str, tuple[Any, Any]] = {}
-        for role, engine in spec.engines.items():
-            ways[role] = (partial(self._ask, engine), engine)
+        ways: dict[str, tuple[Any, Any]] = {
+            role: (partial(self._ask, engine), engine) for role, engine in spec.engines.items()
+        }
         if spec.remote is not None:
             ways["remote"] = (self._remote(spec), spec.remote)
         calls: dict[str, Calls] = {}

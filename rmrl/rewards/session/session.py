@@ -260,10 +260,11 @@ class Session:
             for i, verdict in enumerate(await self._results_of(g, chunk)):
                 if results[i] is None and verdict.value == 0:
                     results[i] = _skipped(f"the product is 0 already ('{self._specs[g].name}')")
-        items: list[ScoreItem] = []
-        for row, result in zip(chunk.rows, results, strict=True):
-            if result is None:
-                items.append(score_item(row, self._specs[c]))
+        items: list[ScoreItem] = [
+            score_item(row, self._specs[c])
+            for row, result in zip(chunk.rows, results, strict=True)
+            if result is None
+        ]
         scores = iter(await self._score(c, items))
         return [next(scores) if result is None else result for result in results]
 

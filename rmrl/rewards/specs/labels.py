@@ -55,9 +55,9 @@ class LabelReading:
     def __str__(self) -> str:
         """Text for people, e.g. `0.3 x helpfulness + 0.7 x correctness of 5 labels (helpfulness,
         ...), activation none`."""
-        terms: list[str] = []
-        for name, weight in self.weights.items():
-            terms.append(name if weight == 1 else f"{weight:g} x {name}")
+        terms: list[str] = [
+            name if weight == 1 else f"{weight:g} x {name}" for name, weight in self.weights.items()
+        ]
         what = " + ".join(terms) or "what rm_postprocess makes"
         count = "1 label" if len(self.names) == 1 else f"{len(self.names)} labels"
         return f"{what} of {count} ({', '.join(self.names)}), activation {self.activation}"

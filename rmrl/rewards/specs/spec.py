@@ -65,9 +65,9 @@ class SourceWeights(Mapping[str, float]):
 
     def unweighted(self) -> SourceWeights:
         """Return the same sources with the weight 0."""
-        named: dict[str, float | None] = {}
-        for source, weight in self.named.items():
-            named[source] = None if weight is None else 0.0
+        named: dict[str, float | None] = {
+            source: None if weight is None else 0.0 for source, weight in self.named.items()
+        }
         return SourceWeights(named, None if self.default is None else 0.0)
 
     def __iter__(self) -> Iterator[str]:

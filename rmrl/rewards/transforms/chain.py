@@ -135,10 +135,11 @@ class Chain:
                 transform.load_state_dict(state[key])
 
     def _stateful(self) -> dict[str, Stateful]:
-        stateful: dict[str, Stateful] = {}
-        for i, transform in enumerate(self.transforms):
-            if isinstance(transform, Stateful):
-                stateful[f"{i}:{self.kinds[i]}"] = transform
+        stateful: dict[str, Stateful] = {
+            f"{i}:{self.kinds[i]}": transform
+            for i, transform in enumerate(self.transforms)
+            if isinstance(transform, Stateful)
+        }
         return stateful
 
 
@@ -230,10 +231,11 @@ def _transform_of(entry: Mapping[str, Any], where: str) -> Transform:
     if missing:
         example = cast("Any", cls).example
         raise ConfigError(f"{where}: {kind} needs {' and '.join(missing)}, e.g. {example}")
-    problems: list[str] = []
-    for key, value in values.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            problems.append(f"{where}.{key}={value}: give a finite number")
+    problems: list[str] = [
+        f"{where}.{key}={value}: give a finite number"
+        for key, value in values.items()
+        if isinstance(value, float) and not math.isfinite(value)
+    ]
     if problems:
         raise ConfigError(problems)
     transform = cast("Transform", cls(**values))

@@ -136,9 +136,9 @@ def parse_map(content: Any) -> ProbabilityMap:
     any other value."""
     if content["version"] != _VERSION:
         raise ValueError(f"version {content['version']}, this is {_VERSION}")
-    digest: dict[str, str] = {}
-    for part, value in content["reward"]["digest"].items():
-        digest[str(part)] = str(value)
+    digest: dict[str, str] = {
+        str(part): str(value) for part, value in content["reward"]["digest"].items()
+    }
     folds = tuple(map(_curve, content["folds"]))
     if not folds:
         raise ValueError("folds: none")

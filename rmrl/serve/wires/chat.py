@@ -277,9 +277,9 @@ def _request(body: ChatBody, model: _Model, service: Service) -> GenerateRequest
     """The request of the engine. Raises RequestError for messages that cannot be read or are too
     long."""
     engine = model.spec.engines[model.role]
-    messages: list[dict[str, str]] = []
-    for turn in body.messages:
-        messages.append({"role": turn.role, "content": text_of(turn.content)})
+    messages: list[dict[str, str]] = [
+        {"role": turn.role, "content": text_of(turn.content)} for turn in body.messages
+    ]
     tokenizer = service.scorer.tokenizer(engine.path)
     try:
         rendered = tokenize(messages, tokenizer, generation_prompt=True, where="the request")

@@ -131,10 +131,11 @@ async def logits_of(
 ) -> list[ValueOutput]:
     """The model's score for each input that holds something to read, with the values of its
     `labels`."""
-    requests: list[PoolingRequest] = []
-    for read in rendered:
-        if not read.empty:
-            requests.append(PoolingRequest(read.token_ids, token_type_ids=read.token_type_ids))
+    requests: list[PoolingRequest] = [
+        PoolingRequest(read.token_ids, token_type_ids=read.token_type_ids)
+        for read in rendered
+        if not read.empty
+    ]
     if not requests:
         return []
     calls = context.calls_to(role)

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rmrl.inference.reward_engine_base import ValueOutput
+from rmrl.rewards.kinds.code import inside
 from rmrl.rewards.kinds.code.request import CodeRequest, Outcome, Program, Run
-from rmrl.rewards.kinds.code.reward import inside
 from rmrl.rewards.remote.client import together
 from rmrl.rewards.remote.values import failed
 from rmrl.types import Status

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.inference.reward_engine_base import ValueOutput
+from rmrl.rewards.kinds.code import inside, orphans
 from rmrl.rewards.kinds.code.bubblewrap import Bubblewrap, environment, find_bubblewrap
 from rmrl.rewards.kinds.code.judge import judged
 from rmrl.rewards.kinds.code.request import CodeRequest, Outcome, Program
-from rmrl.rewards.kinds.code.reward import inside, orphans
 from rmrl.rewards.kinds.code.syscalls import syscall_filter
 from rmrl.rewards.kinds.shared.own_time import OwnTime, family_usage
 

@@ -46,10 +46,9 @@ def in_row(item: ScoreItem, field: str = "", *, at_most: int = 0) -> Tests:
 
     Raises NoTestsError.
     """
-    extra: dict[str, Any] = {}
-    for name in _ENTRIES:
-        if name in item.extra_info:
-            extra[name] = _plain(item.extra_info[name])
+    extra: dict[str, Any] = {
+        name: _plain(item.extra_info[name]) for name in _ENTRIES if name in item.extra_info
+    }
     if field:
         tests = _of_value(field_of(item, field), extra, where=field)
     elif _known(extra):
@@ -207,9 +206,7 @@ def _begun(prompt: Any) -> str:
 
 def _cases(pairs: Sequence[tuple[Any, Any]], name: str, *, where: str) -> Tests:
     if not name:
-        cases: list[list[Any]] = []
-        for value, expected in pairs:
-            cases.append([_lines(value), _lines(expected)])
+        cases: list[list[Any]] = [[_lines(value), _lines(expected)] for value, expected in pairs]
         return {"form": "stdio", "cases": cases}
     if not name.isidentifier():
         raise NoTestsError(f"{where}: fn_name {name!r} is no name of a function")

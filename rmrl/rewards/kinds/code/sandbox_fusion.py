@@ -21,9 +21,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rmrl.inference.reward_engine_base import ValueOutput
+from rmrl.rewards.kinds.code import inside
 from rmrl.rewards.kinds.code.judge import judged
 from rmrl.rewards.kinds.code.request import CodeRequest, Outcome, Program
-from rmrl.rewards.kinds.code.reward import inside
 from rmrl.rewards.remote.client import HTTPClient, RemoteCallError, together
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.rewards.remote.values import check_method, with_extra

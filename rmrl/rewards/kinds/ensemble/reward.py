@@ -105,9 +105,9 @@ def _result(
     row: Sequence[ScoreResult], combined: float, values: Mapping[str, float], name: str
 ) -> ScoreResult:
     """`row` and `values` are in the order of the members."""
-    extra: dict[str, float | None] = {}
-    for member, value in values.items():
-        extra[member] = None if np.isnan(value) else float(value)
+    extra: dict[str, float | None] = {
+        member: None if np.isnan(value) else float(value) for member, value in values.items()
+    }
     costs: dict[str, Any] = {"latency_s": 0.0, "tokens_in": 0, "tokens_out": 0, "cached": True}
     failed: list[tuple[str, ScoreResult]] = []
     skipped: list[tuple[str, ScoreResult]] = []

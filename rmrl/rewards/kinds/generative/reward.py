@@ -256,9 +256,10 @@ class GenerativeReward:
             if self._until is not None:
                 await self._vote_on(rows, ballots)
             if self._meta is not None:
-                critiques: list[Critiques] = []
-                for row, ballot in zip(rows, ballots, strict=True):
-                    critiques.append(Critiques((row,), ballot.read, ballot.critiques))
+                critiques: list[Critiques] = [
+                    Critiques((row,), ballot.read, ballot.critiques)
+                    for row, ballot in zip(rows, ballots, strict=True)
+                ]
                 choices = await self._meta.choices(
                     critiques,
                     min_votes=self._options.min_votes,

@@ -167,10 +167,11 @@ class GroupJudge:
         if self._meta is not None:
             critiques: list[Critiques] = []
             for each, of_input in zip(full, votes, strict=True):
-                texts: dict[int, str] = {}
-                for number, vote in enumerate(of_input):
-                    if vote.scores is not None:
-                        texts[number] = vote.sample.text
+                texts: dict[int, str] = {
+                    number: vote.sample.text
+                    for number, vote in enumerate(of_input)
+                    if vote.scores is not None
+                }
                 critiques.append(Critiques(tuple(take(items, each.rows)), each.read, texts))
             choices[:] = await self._meta.choices(
                 critiques,
@@ -238,9 +239,10 @@ class GroupJudge:
             read = self._dropin_inputs(self._dropin, items, comparisons, displayed)
         else:
             where = f"reward '{self._spec.name}'"
-            questions: list[Any] = []
-            for numbers, each in zip(comparisons, displayed, strict=True):
-                questions.append(self._question(items[numbers[0]], each, tokenizer))
+            questions: list[Any] = [
+                self._question(items[numbers[0]], each, tokenizer)
+                for numbers, each in zip(comparisons, displayed, strict=True)
+            ]
             read = tokenize_all(questions, tokenizer, generation_prompt=True, where=where)
         return list(starmap(Input, zip(comparisons, read, displayed, strict=True)))
 

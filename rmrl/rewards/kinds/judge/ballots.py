@@ -37,10 +37,11 @@ class Ballot:
     @property
     def usable(self) -> list[int]:
         """Positions of the votes that could be read."""
-        votes: list[int] = []
-        for vote, (sample, verdict) in enumerate(zip(self.samples, self.verdicts, strict=True)):
-            if sample.readable and verdict.value is not None:
-                votes.append(vote)
+        votes: list[int] = [
+            vote
+            for vote, (sample, verdict) in enumerate(zip(self.samples, self.verdicts, strict=True))
+            if sample.readable and verdict.value is not None
+        ]
         return votes
 
     @property

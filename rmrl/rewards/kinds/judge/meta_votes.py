@@ -220,9 +220,10 @@ class MetaModel:
                 length=lambda read: len(read.token_ids),
             )
             whole = self._inputs(cases, questions, texts)
-            rows: list[Rendered] = []
-            for read, left_out in fitted(cases, cutting, limit, reads=whole):
-                rows.append(dataclasses.replace(read, left_out=left_out))
+            rows: list[Rendered] = [
+                dataclasses.replace(read, left_out=left_out)
+                for read, left_out in fitted(cases, cutting, limit, reads=whole)
+            ]
             yield rows
 
     def _inputs(
@@ -235,9 +236,10 @@ class MetaModel:
         reads: list[Any] = []
         for question, critique in zip(questions, critiques, strict=True):
             if id(question) not in turns_of:
-                turns: list[dict[str, str]] = []
-                for role, text in question.messages or [("user", question.text.rstrip())]:
-                    turns.append({"role": role, "content": neutral(text)})
+                turns: list[dict[str, str]] = [
+                    {"role": role, "content": neutral(text)}
+                    for role, text in question.messages or [("user", question.text.rstrip())]
+                ]
                 turns_of[id(question)] = turns
             turns = turns_of[id(question)]
             safe = neutral(critique)

@@ -72,10 +72,11 @@ def votes_until_problems(entries: Any, where: str) -> list[str]:
     if not isinstance(entries, Mapping):
         return [f"{where}={entries!r}: give entries, e.g. {example}"]
     names = list(VotesUntil.__dataclass_fields__)
-    problems: list[str] = []
-    for key in entries:
-        if key not in names:
-            problems.append(f"{where}.{key}: no such entry{did_you_mean(str(key), names)}")
+    problems: list[str] = [
+        f"{where}.{key}: no such entry{did_you_mean(str(key), names)}"
+        for key in entries
+        if key not in names
+    ]
     if problems or not entries:
         return problems
     agree = entries.get("agree")

@@ -41,10 +41,11 @@ class ScoreTokens:
             return self._ids_by_spacing[spaced]
         prefixes = (" ", "") if spaced else ("", " ")
         for prefix in prefixes:
-            answers: list[int] = []
-            for tokens in self._split(prefix):
-                if len(tokens) == 1 and tokens[0] != self._tokenizer.unk_token_id:
-                    answers.append(tokens[0])
+            answers: list[int] = [
+                tokens[0]
+                for tokens in self._split(prefix)
+                if len(tokens) == 1 and tokens[0] != self._tokenizer.unk_token_id
+            ]
             if len(set(answers)) == len(self._values):
                 self._ids_by_spacing[spaced] = tuple(answers)
                 return self._ids_by_spacing[spaced]
@@ -115,13 +116,11 @@ def score_token_problems(values: Any, name: str) -> list[str]:
     """
     if not isinstance(values, Mapping):
         return [f"{name}={values!r}: give answers with their values, e.g. {{'Yes': 1, 'No': 0}}"]
-    problems: list[str] = []
-    for key in values:
-        if not isinstance(key, str) or not key.strip():
-            problems.append(
-                f"{name}: {key!r} is no text; quote the answer, as YAML reads a bare Yes as a"
-                " truth value"
-            )
+    problems: list[str] = [
+        f"{name}: {key!r} is no text; quote the answer, as YAML reads a bare Yes as a truth value"
+        for key in values
+        if not isinstance(key, str) or not key.strip()
+    ]
     for key, value in values.items():
         if not is_number(value):
             problems.append(f"{name}.{key}={value!r}: give a finite number")

@@ -263,10 +263,9 @@ class ProcessReward:
     def _verdicts(self, items: Sequence[ScoreItem], values: Sequence[list[float]]) -> list[Any]:
         """The aggregates of the step scores, or what rm_postprocess makes of them; None where
         there are none."""
-        rows: list[int] = []
-        for i, scores in enumerate(values):
-            if scores and all(map(math.isfinite, scores)):
-                rows.append(i)
+        rows: list[int] = [
+            i for i, scores in enumerate(values) if scores and all(map(math.isfinite, scores))
+        ]
         verdicts: list[Any] = [None] * len(items)
         if self._dropin is None or self._dropin.postprocess is None or not rows:
             aggregate = AGGREGATES[self._options.aggregate]

@@ -215,10 +215,11 @@ def url_problem(url: str) -> str:
 
 
 def _number_problems(options: Options, where: str) -> list[str]:
-    problems: list[str] = []
-    for name in ("max_concurrency", "max_tries", "batch_size"):
-        if getattr(options, name) < 1:
-            problems.append(f"{where}.{name}={getattr(options, name)}: give at least 1")
+    problems: list[str] = [
+        f"{where}.{name}={getattr(options, name)}: give at least 1"
+        for name in ("max_concurrency", "max_tries", "batch_size")
+        if getattr(options, name) < 1
+    ]
     if not (math.isfinite(options.timeout_s) and options.timeout_s > 0):
         problems.append(
             f"{where}.timeout_s={options.timeout_s}: give a number of seconds greater than 0"

@@ -61,10 +61,9 @@ class HolisticRubric(GenerativeReward):
         """One result per item, as `GenerativeReward.score`; rows without criteria have a
         `user_error`."""
         problems = list(map(self._criteria.problem, items))
-        judged: list[ScoreItem] = []
-        for item, problem in zip(items, problems, strict=True):
-            if not problem:
-                judged.append(item)
+        judged: list[ScoreItem] = [
+            item for item, problem in zip(items, problems, strict=True) if not problem
+        ]
         scored = iter(await super().score(judged))
         results: list[ScoreResult] = []
         for problem in problems:

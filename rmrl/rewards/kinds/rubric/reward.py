@@ -381,10 +381,11 @@ class RubricReward:
         if options.combine == "weighted_mean" and options.clip:
             score = max(score, 0.0)
         required = [verdict for verdict in verdicts if verdict.criterion.must_have]
-        failed: list[str] = []
-        for verdict in required:
-            if not verdict.passed:
-                failed.append(f"{verdict.criterion.shown(verdict.number)} has {verdict.value:.3g}")
+        failed: list[str] = [
+            f"{verdict.criterion.shown(verdict.number)} has {verdict.value:.3g}"
+            for verdict in required
+            if not verdict.passed
+        ]
         if required:
             self._context.counts.add("must_have_failed", bool(failed), 1)
         if not failed:

@@ -1,10 +1,10 @@
 """Kind `rule`: a Python function `compute_score(data_source, solution_str, ground_truth,
 extra_info=None)`.
 
-A function of TRL's form or a class of ms-swift's also works (`dropins.signatures`). It runs in a pool
-of killable processes. It returns a number (bool and numpy scalars count), None for "no verdict", or a
-dict with "score" plus extra columns. A row on which it raises or returns anything else has no
-verdict, status "user_error"; it is never a 0.
+A function of TRL's form or a class of ms-swift's also works (`dropins.signatures`). It runs in a
+pool of killable processes. It returns a number (bool and numpy scalars count), None for "no
+verdict", or a dict with "score" plus extra columns. A row on which it raises or returns anything
+else has no verdict, status "user_error"; it is never a 0.
 """
 
 from __future__ import annotations

@@ -32,9 +32,9 @@ def named_columns(items: Sequence[ScoreItem]) -> dict[str, list[Any]]:
 
     `responses` are as the policy wrote them, for use outside prompts.
     """
-    columns: dict[str, list[Any]] = {}
-    for name, attribute in _COLUMNS.items():
-        columns[name] = list(map(attrgetter(attribute), items))
+    columns: dict[str, list[Any]] = {
+        name: list(map(attrgetter(attribute), items)) for name, attribute in _COLUMNS.items()
+    }
     return columns
 
 
@@ -71,9 +71,9 @@ def call_dropin(
 
     def call(rows: Sequence[int]) -> Any:
         arguments = [take(column, rows) for column in columns]
-        optional: dict[str, Any] = {}
-        for name, column in named.items():
-            optional[name] = None if column is None else take(column, rows)
+        optional: dict[str, Any] = {
+            name: None if column is None else take(column, rows) for name, column in named.items()
+        }
         return call_with_known_arguments(origin.function, (*arguments, *rest), optional)
 
     return Batched(

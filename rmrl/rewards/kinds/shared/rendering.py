@@ -85,9 +85,9 @@ def readable(
 def fill_in(rendered: Sequence[Rendered], scored: Sequence[ScoreResult]) -> list[ScoreResult]:
     """The results of all inputs, given those of the `readable` ones."""
     remaining = iter(scored)
-    results: list[ScoreResult] = []
-    for read in rendered:
-        results.append(nothing_to_read(read) if read.empty else next(remaining))
+    results: list[ScoreResult] = [
+        nothing_to_read(read) if read.empty else next(remaining) for read in rendered
+    ]
     return results
 
 
@@ -159,9 +159,10 @@ def preprocess(
         responses=named["responses"],
         rest=(tokenizer,),
     )
-    noted: list[Any] = []
-    for read, exhibit in zip(inputs, displayed, strict=True):
-        noted.append(with_note(without_torn_fence(read, exhibit), exhibit))
+    noted: list[Any] = [
+        with_note(without_torn_fence(read, exhibit), exhibit)
+        for read, exhibit in zip(inputs, displayed, strict=True)
+    ]
     return noted
 
 
@@ -248,9 +249,10 @@ def judge_reads(
         assert spec.dropin is not None
         reads = preprocess(spec.dropin, items, tokenizer, displayed=displayed)
     else:
-        reads: list[Any] = []
-        for item, exhibit in zip(items, displayed, strict=True):
-            reads.append(as_judge_input(question(item, exhibit.text), exhibit, tokenizer))
+        reads: list[Any] = [
+            as_judge_input(question(item, exhibit.text), exhibit, tokenizer)
+            for item, exhibit in zip(items, displayed, strict=True)
+        ]
     return [(read, exhibit.fence) for read, exhibit in zip(reads, displayed, strict=True)]
 
 
@@ -265,9 +267,10 @@ def judge_inputs(
     rendered = tokenized(
         spec, [read for read, _ in reads], items, tokenizer, generation_prompt=True
     )
-    fenced_inputs: list[Rendered] = []
-    for read, (_, fence) in zip(rendered, reads, strict=True):
-        fenced_inputs.append(dataclasses.replace(read, fence=fence))
+    fenced_inputs: list[Rendered] = [
+        dataclasses.replace(read, fence=fence)
+        for read, (_, fence) in zip(rendered, reads, strict=True)
+    ]
     return fenced_inputs
 
 

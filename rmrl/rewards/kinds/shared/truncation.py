@@ -125,9 +125,10 @@ def fitted(
         shorter: list[Case] = []
         for search in pending:
             counts = shares([len(piece.spans) for piece in search.pieces], search.keep)
-            passages: list[Passage] = []
-            for piece, count in zip(search.pieces, counts, strict=True):
-                passages.append(piece.cut(count, how=limit.how, mark=limit.mark))
+            passages: list[Passage] = [
+                piece.cut(count, how=limit.how, mark=limit.mark)
+                for piece, count in zip(search.pieces, counts, strict=True)
+            ]
             shorter.append(cutting.rebuilt(cases[search.position], passages))
         unfinished: list[_Search] = []
         for search, read in zip(pending, cutting.render(positions, shorter), strict=True):
@@ -161,12 +162,11 @@ def items_rebuilt(items: Sequence[ScoreItem], passages: Sequence[Passage]) -> tu
     prompt = items[0].rm_prompt
     shorter: Any = turns[0]
     if not isinstance(prompt, str):
-        shorter = []
-        for turn, text in zip(prompt, turns, strict=True):
-            shorter.append({**turn, "content": text})
-    rebuilt: list[ScoreItem] = []
-    for item, (text,) in zip(items, responses, strict=True):
-        rebuilt.append(dataclasses.replace(item, rm_prompt=shorter, response=text))
+        shorter = [{**turn, "content": text} for turn, text in zip(prompt, turns, strict=True)]
+    rebuilt: list[ScoreItem] = [
+        dataclasses.replace(item, rm_prompt=shorter, response=text)
+        for item, (text,) in zip(items, responses, strict=True)
+    ]
     return tuple(rebuilt)
 
 

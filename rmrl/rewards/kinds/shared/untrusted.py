@@ -221,9 +221,7 @@ def _pattern(tokens: frozenset[str]) -> re.Pattern[str]:
     for alternative in (*_FAMILIES, *map(re.escape, folded)):
         first = alternative[:2] if alternative[0] == "\\" else alternative[0]
         by_first.setdefault(first, []).append(alternative[len(first) :])
-    alternatives: list[str] = []
-    for first, rest in by_first.items():
-        alternatives.append(f"{first}(?={'|'.join(rest)})")
+    alternatives: list[str] = [f"{first}(?={'|'.join(rest)})" for first, rest in by_first.items()]
     return re.compile("|".join(alternatives), re.IGNORECASE)
 
 
@@ -234,10 +232,7 @@ def _tokens_of(tokenizer: Any | None) -> frozenset[str]:
         return frozenset()
     special: Iterable[str] = getattr(tokenizer, "all_special_tokens", ())
     added: Iterable[str] = getattr(tokenizer, "get_added_vocab", dict)()
-    tokens: set[str] = set()
-    for token in special:
-        if len(token) > 1:
-            tokens.add(token)
+    tokens: set[str] = {token for token in special if len(token) > 1}
     for token in added:
         if len(token) > 2 and token.strip() and not token.strip().isalnum():
             tokens.add(token)

@@ -157,9 +157,10 @@ class SimilarityReward:
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """The texts that are compared, one input per item."""
-        rendered: list[Rendered] = []
-        for each in self._fitted(self._compared(items)):
-            rendered.append(Rendered(each.display, (), tokenized=False, left_out=each.left_out))
+        rendered: list[Rendered] = [
+            Rendered(each.display, (), tokenized=False, left_out=each.left_out)
+            for each in self._fitted(self._compared(items))
+        ]
         return rendered
 
     def _fitted(self, compared: Sequence[Compared]) -> list[Compared]:
@@ -211,9 +212,12 @@ class SimilarityReward:
             return [own_references(item, self._options.reference) for item in items]
         tokenizer = self._context.tokenizer(self._spec.engines["main"].path)
         origin = origin_of(self._dropin, "rm_preprocess")
-        compared: list[Compared] = []
-        for returned, item in zip(preprocess(self._dropin, items, tokenizer), items, strict=True):
-            compared.append(self._of_dropin(returned, item, origin=origin))
+        compared: list[Compared] = [
+            self._of_dropin(returned, item, origin=origin)
+            for returned, item in zip(
+                preprocess(self._dropin, items, tokenizer), items, strict=True
+            )
+        ]
         return compared
 
     def _of_dropin(self, returned: Any, item: ScoreItem, *, origin: Origin) -> Compared:

@@ -126,10 +126,11 @@ class TeacherReward:
         return [read.rendered for part in self._parts(items) for read in part]
 
     async def _ask(self, reads: Sequence[_Read]) -> Sequence[LogprobsOutput]:
-        requests: list[LogprobsRequest] = []
-        for read in reads:
-            if not read.rendered.problem:
-                requests.append(LogprobsRequest(read.rendered.token_ids, read.start))
+        requests: list[LogprobsRequest] = [
+            LogprobsRequest(read.rendered.token_ids, read.start)
+            for read in reads
+            if not read.rendered.problem
+        ]
         if not requests:
             return []
         calls = self._context.calls_to()

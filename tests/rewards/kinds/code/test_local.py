@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from rmrl.rewards.kinds.code import bubblewrap
 from rmrl.rewards.kinds.code.bubblewrap import Bubblewrap, find_bubblewrap
 from rmrl.rewards.kinds.code.local import local_sandbox, memory_of_family, run_locally
 from rmrl.rewards.kinds.code.request import Program
-from rmrl.rewards.kinds.code.reward import bubblewrap
 from tests.patience import PATIENCE_S
 
 # --- what is judged, in the real sandbox

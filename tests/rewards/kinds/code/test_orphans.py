@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rmrl.rewards.kinds.code.reward import orphans
+from rmrl.rewards.kinds.code import orphans
 
 
 @pytest.fixture

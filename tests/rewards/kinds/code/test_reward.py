@@ -14,10 +14,10 @@ from rmrl.errors import ConfigError
 from rmrl.inference.reward_engine_base import ValueOutput
 from rmrl.rewards.entries.listing import reward_table
 from rmrl.rewards.entries.resolve import Surroundings, resolve_rewards
+from rmrl.rewards.kinds.code import reward as kind
 from rmrl.rewards.kinds.code.bubblewrap import Bubblewrap
 from rmrl.rewards.kinds.code.request import CodeRequest
 from rmrl.rewards.kinds.code.reward import CodeReward, Options, option_problems
-from rmrl.rewards.kinds.code.reward import reward as kind
 from rmrl.rewards.kinds.shared.context import KindContext
 from rmrl.rewards.session.items import ResponseRow
 from rmrl.rewards.specs.spec import RewardSpec

@@ -11,9 +11,9 @@ import time
 import pytest
 
 from rmrl.rewards.dropins.dropin import load_dropin
+from rmrl.rewards.kinds.rule import pool as pool_module
 from rmrl.rewards.kinds.rule.pool import RulePool
 from rmrl.rewards.kinds.rule.reward import RuleReward
-from rmrl.rewards.kinds.rule.reward import pool as pool_module
 from tests.patience import PATIENCE_S, expires
 from tests.rewards.kinds.rule.rule_parts import (
     SHIPPED,

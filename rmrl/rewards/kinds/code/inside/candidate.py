@@ -39,10 +39,11 @@ def candidate(request_fd: int, answer_fd: int) -> None:
         # Without the imports from __future__ of this file.
         for source in sources:
             exec(compile(source, "<candidate>", "exec", dont_inherit=True), module.__dict__)
-        names: dict[str, Any] = {}
-        for name, value in list(module.__dict__.items()):
-            if not name.startswith("__"):
-                names[name] = packed_name(codec, value)
+        names: dict[str, Any] = {
+            name: packed_name(codec, value)
+            for name, value in list(module.__dict__.items())
+            if not name.startswith("__")
+        }
         send({"names": names})
     except BaseException as error:
         send(raised(codec, error))

@@ -45,9 +45,9 @@ def _choices(entry: Entry) -> tuple[tuple[str, float], ...]:
             f"{entry.where}: {kind} from {low:g} to {high:g} cannot be judged by the probability of"
             f" one token; give whole numbers, at most {_ANSWERS} of them (type likert with points)"
         )
-    answers: list[tuple[str, float]] = []
-    for number in range(int(low), int(high) + 1):
-        answers.append((str(number), (number - low) / (high - low)))
+    answers: list[tuple[str, float]] = [
+        (str(number), (number - low) / (high - low)) for number in range(int(low), int(high) + 1)
+    ]
     return tuple(answers)
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from rmrl.rewards.kinds.code import local, orphans
 from rmrl.rewards.kinds.code.local import run_locally
 from rmrl.rewards.kinds.code.request import Program
-from rmrl.rewards.kinds.code.reward import local, orphans
 from tests.patience import PATIENCE_S, expires
 from tests.rewards.kinds.code.sandboxes import asserts, failure, judge, sandbox, stdio
 

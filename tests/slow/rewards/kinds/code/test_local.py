@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from rmrl.rewards.kinds.code import local
 from rmrl.rewards.kinds.code.request import Program
-from rmrl.rewards.kinds.code.reward import local
 from rmrl.rewards.kinds.code.sandbox_fusion import SandboxFusionWire
 from rmrl.rewards.remote.spec import HTTPSpec
 from tests.rewards.kinds.code.sandboxes import asserts, failure, judge, request, run, sandbox, stdio
