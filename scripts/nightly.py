@@ -169,7 +169,7 @@ def lines_counted(path: Path) -> Counts:
 
 PYTEST = (sys.executable, "-m", "pytest", "-q", "--junitxml={out}")
 STALLED_FAST = (
-    *("tests/rewards/kinds", "tests/rewards/rules", "tests/rewards/scoring", "tests/serve"),
+    *("tests/rewards/kinds", "tests/rewards/dropins", "tests/rewards/session", "tests/serve"),
     *("tests/cluster", "tests/inference/rollout", "tests/offline"),
 )
 STALLED_SLOW = (

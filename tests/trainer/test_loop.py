@@ -86,9 +86,9 @@ def test_golden_20_steps(tmp_path: Path, name: str) -> None:
     wanted = json.loads(file.read_text())
     assert [line["step"] for line in got] == list(range(1, 21))
     for ours, golden in zip(got, wanted, strict=True):
-        # The last bits of a float32 sum depend on the processor's vector width; any change of
-        # meaning is far larger.
-        assert ours == pytest.approx(golden, rel=1e-5, abs=1e-7), f"step {golden['step']}"
+        # The last bits of a float32 sum depend on the processor's vector width: means near 0
+        # were seen to differ by 2.5e-7 (AVX2 beside AVX-512). Any change of meaning is far larger.
+        assert ours == pytest.approx(golden, rel=1e-5, abs=1e-6), f"step {golden['step']}"
 
 
 def test_a_finished_run_started_again_does_nothing(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from rmrl.rewards.answers import gsm8k
 
-DATA = Path(__file__).parents[5] / "shared" / "data" / "rollouts" / "gsm8k_openai_solutions.jsonl"
+DATA = Path(__file__).parents[4] / "shared" / "data" / "rollouts" / "gsm8k_openai_solutions.jsonl"
 FEW = [
     {
         "response": "16 - 3 = <<16-3=13>>13 left\n13 * 2 = $<<13*2=26>>26\nA: 26",

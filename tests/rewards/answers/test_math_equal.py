@@ -10,7 +10,7 @@ import pytest
 
 from rmrl.rewards.answers import math_equal
 
-DATA = Path(__file__).parents[5] / "shared" / "data" / "math" / "math_verify_cases.jsonl"
+DATA = Path(__file__).parents[4] / "shared" / "data" / "math" / "math_verify_cases.jsonl"
 FEW = [
     {
         "id": "a",

@@ -27,7 +27,7 @@ from rmrl.rewards.kinds.group.comparisons import (
     win_rates,
 )
 
-JUDGE_DATA = Path(__file__).resolve().parents[4] / "shared" / "data" / "judge"
+JUDGE_DATA = Path(__file__).resolve().parents[5] / "shared" / "data" / "judge"
 
 
 def played(

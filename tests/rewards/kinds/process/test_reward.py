@@ -25,7 +25,7 @@ from tests.rewards.parts import ENGINE, always, items
 Ask = Callable[..., Any]
 Options = ProcessReward.Options
 RAW = Options(activation="none")
-SHARED = Path(__file__).resolve().parents[4] / "shared"
+SHARED = Path(__file__).resolve().parents[5] / "shared"
 ROLLOUTS = SHARED / "data/rollouts/processbench_gsm8k.jsonl"
 
 

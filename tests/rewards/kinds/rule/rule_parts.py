@@ -20,7 +20,7 @@ from tests.patience import PATIENCE_S
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
-SHIPPED = Path(__file__).parents[3] / "reward_functions"
+SHIPPED = Path(__file__).parents[4] / "reward_functions"
 EVERY_WAY = """
 import os, re, signal, socket, sys, time
 import numpy as np

@@ -22,7 +22,7 @@ from rmrl.rewards.kinds.shared.untrusted import (
     prepare,
 )
 
-SMOLLM2 = Path(__file__).parents[3] / ".models/smollm2"
+SMOLLM2 = Path(__file__).parents[4] / ".models/smollm2"
 PIECES = [
     "<|",
     "|>",
