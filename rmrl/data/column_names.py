@@ -168,6 +168,8 @@ def at_path(values: Mapping[str, Any], path: str) -> Any:
     none."""
     if path in values:
         return values[path]
+    if "." not in path:
+        return ABSENT
     return _below(values, path.split("."))
 
 
