@@ -167,6 +167,12 @@ def lines_counted(path: Path) -> Counts:
     return {"measured": len(path.read_text(encoding="utf-8").splitlines())}
 
 
+def releases_counted(path: Path) -> Counts:
+    """Count the releases of vLLM that were compared, and the uses that were looked up in them."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return {"releases": len(found), "uses": sum(each["uses"] for each in found.values())}
+
+
 PYTEST = (sys.executable, "-m", "pytest", "-q", "--junitxml={out}")
 STALLED_FAST = (
     *("tests/rewards/kinds", "tests/rewards/dropins", "tests/rewards/session", "tests/serve"),
@@ -196,6 +202,11 @@ STEPS = (
         ],
         counts=mutants_counted,
         beside=True,
+    ),
+    Step(
+        name="vllm contract",
+        command=[sys.executable, "scripts/vllm_contract.py", "--newest", "--record", "{out}"],
+        counts=releases_counted,
     ),
     Step(
         name="long forms",

@@ -37,7 +37,7 @@ def rollout_problems(config: Config, *, device: str) -> Iterator[str]:
         elif not facts.transfers_weights():
             yield (
                 f"actor_rollout_ref.rollout.weight_transport={transport} needs a newer"
-                f" {rollout.name} than is installed (vLLM 0.26 or newer); use"
+                f" {rollout.name} than is installed (vLLM 0.28 or newer); use"
                 " weight_transport=file"
             )
     if rollout.batch_invariant and device not in facts.batch_invariant_on:

@@ -70,10 +70,10 @@ def test_the_most_direct_transport_is_chosen(
 def test_a_vllm_without_the_training_side_gets_files(
     tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compat, "installed_version", lambda: Version("0.25.1"))
+    monkeypatch.setattr(compat, "installed_version", lambda: Version("0.27.1"))
     assert chosen(config_of(tiny_llama)) == "file"
     (problem,) = rollout_problems(config_of(tiny_llama, weight_transport="ipc"), device="cuda")
-    assert "needs a newer vllm than is installed (vLLM 0.26 or newer)" in problem
+    assert "needs a newer vllm than is installed (vLLM 0.28 or newer)" in problem
 
 
 def test_what_cannot_be_shared_between_processes_goes_through_files(

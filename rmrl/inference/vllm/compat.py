@@ -1,7 +1,8 @@
 """Uses of vLLM beyond its documented interface, or that differ from version to version.
 
-`USES` lists every name of vLLM that rmrl imports, with what it takes from it; a test compares the
-list with the installed vLLM and with the imports in rmrl. Imports nothing heavy.
+`USES` lists every name of vLLM that rmrl imports, with what it takes from it. A test compares the
+list with the installed vLLM and with the imports in rmrl, and `scripts/vllm_contract.py` compares
+the list with the sources of other releases. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,10 +21,14 @@ from rmrl.errors import EngineLoadError
 _log = logging.getLogger(__name__)
 
 OLDEST = Version("0.24")
-NEWEST = Version("0.32")
-"""Newest release that the tests ran on."""
-TRANSFER_SINCE = Version("0.26")
-"""First release with the training side of the weight transfer."""
+NEWEST = Version("0.33")
+"""Newest release whose sources have all of USES. Engines ran on 0.32."""
+TRANSFER_SINCE = Version("0.28")
+"""First release with a training side of the weight transfer that rmrl can use. 0.26 lacks the
+settings of both transports, 0.27 those of NCCL, and the IPC of 0.27 keeps a buffer of the trainer
+after every transfer, as a comment in the code of 0.28 says."""
+ITER_FULL_SINCE = Version("0.33")
+"""First release whose WeightSource has a cached `metadata` and is iterated by `iter_full`."""
 GRAPH_OFFLOAD_SINCE = Version("0.32")
 """First release that frees the memory of CUDA graphs while it sleeps."""
 PAIRS_SINCE = Version("0.32")
@@ -49,19 +54,36 @@ class Use:
     arguments: tuple[str, ...] = ()
     """Arguments that rmrl gives to it, or fields that it sets."""
     members: tuple[str, ...] = ()
-    """Methods and attributes that rmrl calls, replaces or extends."""
+    """Methods and attributes that rmrl calls, replaces or extends. "sleep(level)" names arguments
+    that rmrl gives to a method."""
+    extended: Mapping[str, str] = field(default_factory=dict)
+    """Member that rmrl's subclass defines -> "method" or "cached_property"."""
     since: Version = OLDEST
+    until: Version | None = None
+    """First release in which rmrl uses this name no longer, or in another way."""
+
+    def in_release(self, version: Version) -> bool:
+        """Return whether rmrl uses the name in this way with that release of vLLM."""
+        return self.since <= version and (self.until is None or version < self.until)
 
 
 _WORKER_MEMBERS = (
-    "init_device", "load_model", "sleep", "wake_up", "reload_weights", "finish_weight_update",
+    "init_device", "load_model", "sleep(level)", "wake_up(tags)",
+    "reload_weights", "finish_weight_update",
 )  # fmt: skip
 _TRANSFER_CALLS = (
-    "init_weight_transfer_engine", "start_weight_update", "update_weights", "finish_weight_update",
+    "init_weight_transfer_engine(init_info)", "start_weight_update",
+    "update_weights(update_info)", "finish_weight_update",
 )  # fmt: skip
 _ENGINE_CALLS = (
     "from_engine_args", "add_request", "abort_request", "step", "has_unfinished_requests",
-    "collective_rpc", "reset_prefix_cache", "sleep", "wake_up", "get_tokenizer",
+    "collective_rpc(args, kwargs)", "reset_prefix_cache(reset_running_requests)", "sleep(level)",
+    "wake_up(tags)", "get_tokenizer",
+)  # fmt: skip
+_LLM_CALLS = (
+    "generate(use_tqdm, lora_request)",
+    "encode(pooling_params, pooling_task, use_tqdm, lora_request)",
+    "get_tokenizer", "collective_rpc", "sleep(level)", "wake_up(tags)",
 )  # fmt: skip
 _SAMPLING_FIELDS = (
     "n", "temperature", "top_p", "top_k", "max_tokens", "seed", "stop", "ignore_eos",
@@ -80,10 +102,7 @@ _ENGINE_FIELDS = (
 
 USES = (
     Use("vllm:EngineArgs", _ENGINE_FIELDS),
-    Use(
-        "vllm:LLM",
-        members=("generate", "encode", "get_tokenizer", "collective_rpc", "sleep", "wake_up"),
-    ),
+    Use("vllm:LLM", members=_LLM_CALLS),
     Use("vllm:SamplingParams", _SAMPLING_FIELDS),
     Use("vllm:PoolingParams", ("use_activation", "extra_kwargs")),
     Use("vllm.lora.request:LoRARequest", ("lora_name", "lora_int_id", "lora_path")),
@@ -99,18 +118,29 @@ USES = (
         members=("from_new_request", "update", "get_next_output_text"),
     ),
     Use("vllm.v1.worker.cpu_worker:CPUWorker", members=_WORKER_MEMBERS),
-    Use("vllm.v1.worker.gpu_worker:Worker", members=(*_WORKER_MEMBERS, *_TRANSFER_CALLS)),
+    Use(
+        "vllm.v1.worker.gpu_worker:Worker",
+        members=_WORKER_MEMBERS,
+        extended={"sleep": "method", "wake_up": "method"},
+    ),
+    Use("vllm.v1.worker.gpu_worker:Worker", members=_TRANSFER_CALLS, since=TRANSFER_SINCE),
     Use("vllm.model_executor.layers.vocab_parallel_embedding:ParallelLMHead"),
     Use("vllm.third_party:pynvml"),
     Use(
         "vllm.distributed.weight_transfer:WeightTransferTrainerFactory",
-        members=("trainer_init",),
+        members=("trainer_init(client, source)",),
         since=TRANSFER_SINCE,
     ),
     Use(
         "vllm.distributed.weight_transfer.base:WeightSource",
-        members=("metadata", "__iter__"),
+        extended={"metadata": "method", "__iter__": "method"},
         since=TRANSFER_SINCE,
+        until=ITER_FULL_SINCE,
+    ),
+    Use(
+        "vllm.distributed.weight_transfer.base:WeightSource",
+        extended={"metadata": "cached_property", "iter_full": "method"},
+        since=ITER_FULL_SINCE,
     ),
     Use(
         "vllm.distributed.weight_transfer.base:ParamMeta",
@@ -128,6 +158,12 @@ USES = (
         since=TRANSFER_SINCE,
     ),
 )
+
+
+def method_arguments(member: str) -> tuple[str, tuple[str, ...]]:
+    """Return ("sleep", ("level",)) for "sleep(level)"."""
+    name, _, arguments = member.rstrip(")").partition("(")
+    return name, tuple(arguments.split(", ")) if arguments else ()
 
 
 # --- versions

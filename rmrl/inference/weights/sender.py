@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -97,7 +98,7 @@ class WeightSender:
         self._engine: Any = WeightTransferTrainerFactory.trainer_init(
             make_info(rank=link.rank, **options),
             client=link.client,
-            source=_source(weights, link.dtype),
+            source=make_source(weights, link.dtype),
         )
 
     def send(self, version: int) -> Sent:
@@ -121,17 +122,35 @@ def transfer_options(options: Mapping[str, Any], manifest: Manifest) -> dict[str
     return dict(options)
 
 
-def _source(weights: Weights, dtype: str) -> Any:
+def source_problem() -> str:
+    """Return why no source of weights can be made for the installed vLLM; "" where it can. Imports
+    vLLM's interface of the transfer, and needs no GPU."""
+    nothing: Any = None
+    try:
+        make_source(nothing, "bfloat16")
+    except Exception as error:  # whatever a release asks of subclasses
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def make_source(weights: Weights, dtype: str) -> Any:
+    """Return the weights as vLLM's WeightSource, in the form of the installed release."""
     from vllm.distributed.weight_transfer.base import ParamMeta, WeightSource
 
-    class Source(WeightSource):
-        """Gathers the weights anew in every iteration."""
+    def metadata(_: object) -> list[ParamMeta]:
+        manifest = weights.manifest(dtype)
+        return [ParamMeta(name, kind, tuple(shape)) for name, kind, shape in manifest]
 
-        def metadata(self) -> list[ParamMeta]:
-            manifest = weights.manifest(dtype)
-            return [ParamMeta(name, kind, tuple(shape)) for name, kind, shape in manifest]
+    def tensors(_: object) -> Iterator[tuple[str, torch.Tensor]]:
+        return iter(weights.weights(dtype))
 
-        def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
-            return iter(weights.weights(dtype))
-
-    return Source()
+    # vLLM 0.33 and newer read a cached property and call `iter_full`. Older releases call the
+    # method `metadata` and iterate over the source itself.
+    cached = hasattr(WeightSource, "iter_full")
+    members = {
+        "__doc__": "Gathers the weights anew in every iteration.",
+        "metadata": cached_property(metadata) if cached else metadata,
+        "iter_full": tensors,
+        "__iter__": tensors,
+    }
+    return type("Source", (WeightSource,), members)()

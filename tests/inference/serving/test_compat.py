@@ -29,7 +29,7 @@ def missing_uses() -> list[str]:
     assert version is not None
     missing: list[str] = []
     for use in compat.USES:
-        if version < use.since:
+        if not use.in_release(version):
             continue
         try:
             made = load_attribute(use.name)
@@ -42,7 +42,13 @@ def missing_uses() -> list[str]:
             if dataclasses.is_dataclass(made):
                 known |= {field.name for field in dataclasses.fields(made)}
         missing += [f"{use.name}({name})" for name in use.arguments if name not in known]
-        missing += [f"{use.name}.{name}" for name in use.members if not hasattr(made, name)]
+        for member in (*use.members, *use.extended):
+            name, arguments = compat.method_arguments(member)
+            if not hasattr(made, name):
+                missing.append(f"{use.name}.{name}")
+            elif arguments:
+                taken = inspect.signature(getattr(made, name)).parameters
+                missing += [f"{use.name}.{name}({each})" for each in arguments if each not in taken]
     return missing
 
 
@@ -86,7 +92,7 @@ def test_an_older_vllm_is_refused_before_a_start(installed: list[str]) -> None:
         compat.refuse_version()
 
 
-@pytest.mark.parametrize("version", ["0.24.0", "0.28.1", "0.32.4"])
+@pytest.mark.parametrize("version", ["0.24.0", "0.28.1", "0.32.4", "0.33.0"])
 def test_versions_of_the_tested_range_are_taken(
     installed: list[str], version: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -98,18 +104,19 @@ def test_versions_of_the_tested_range_are_taken(
 def test_a_newer_vllm_is_taken_with_one_warning(
     installed: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    installed[0] = "0.33.0"
+    installed[0] = "0.34.0"
     assert compat.version_problem() == ""
     assert compat.version_problem() == ""
     (message,) = caplog.messages
-    assert "0.33.0 is newer than 0.32" in message
-    assert 'pip install "vllm==0.32.*"' in message
+    assert "0.34.0 is newer than 0.33" in message
+    assert 'pip install "vllm==0.33.*"' in message
 
 
 def test_what_a_version_can(installed: list[str]) -> None:
-    installed[0] = "0.25.1"
-    assert not compat.transfers_weights()
-    installed[0] = "0.26.0"
+    for version in ("0.25.1", "0.26.0", "0.27.1"):
+        installed[0] = version
+        assert not compat.transfers_weights()
+    installed[0] = "0.28.0"
     assert compat.transfers_weights()
     assert not compat.offloads_graphs()
     installed[0] = "0.32.0"
