@@ -47,8 +47,10 @@ def missing_uses() -> list[str]:
             if not hasattr(made, name):
                 missing.append(f"{use.name}.{name}")
             elif arguments:
-                taken = inspect.signature(getattr(made, name)).parameters
-                missing += [f"{use.name}.{name}({each})" for each in arguments if each not in taken]
+                signature = inspect.signature(getattr(made, name)).parameters
+                missing += [
+                    f"{use.name}.{name}({each})" for each in arguments if each not in signature
+                ]
     return missing
 
 

@@ -2,7 +2,7 @@
 
 Two training processes on gloo gather sharded weights and send them by CUDA IPC; two receiving
 engines are processes of their own. Device memory is shared memory (tests/vllm_sources.py), all else
-is vLLM's code and ours. The files are those of the installed vLLM, and in the nightly tests those of
+is vLLM's code and near_ends. The files are those of the installed vLLM, and in the nightly tests those of
 every release with a transfer that scripts/vllm_contract.py compares.
 """
 
@@ -205,28 +205,28 @@ def exchange(
     """Run two trainers and an engine on each of `devices`; engine 1 dies at its update `dies_at`."""
     context = multiprocessing.get_context("spawn")
     port = HeldPort()
-    ours: list[Connection] = []
+    near_ends: list[Connection] = []
     processes: list[Any] = []
-    theirs: list[Connection] = []
+    far_ends: list[Connection] = []
     for number, device in enumerate(devices):
         near, far = context.Pipe()
-        given = (sources, device, far, dies_at if number == 1 else None)
-        processes.append(context.Process(target=engine, args=given, daemon=True))
-        ours.append(near)
-        theirs.append(far)
+        arguments = (sources, device, far, dies_at if number == 1 else None)
+        processes.append(context.Process(target=engine, args=arguments, daemon=True))
+        near_ends.append(near)
+        far_ends.append(far)
     for rank in range(RANKS):
         near, far = context.Pipe()
-        given = (sources, rank, port.number, plan, ours if rank == 0 else [], far)
-        processes.append(context.Process(target=trainer, args=given, daemon=True))
-        theirs.append(far)
-        ours.append(near)
+        arguments = (sources, rank, port.number, plan, near_ends if rank == 0 else [], far)
+        processes.append(context.Process(target=trainer, args=arguments, daemon=True))
+        far_ends.append(far)
+        near_ends.append(near)
     try:
         for process in processes:
             process.start()
-        for pipe in theirs:
+        for pipe in far_ends:
             pipe.close()
-        trainers = [answered(pipe) for pipe in ours[len(devices) :]]
-        return Outcome(trainers, [report(pipe) for pipe in ours[: len(devices)]])
+        trainers = [answered(pipe) for pipe in near_ends[len(devices) :]]
+        return Outcome(trainers, [report(pipe) for pipe in near_ends[: len(devices)]])
     finally:
         port.close()
         for process in processes:
