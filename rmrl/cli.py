@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-import ast
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from rmrl import __version__
 from rmrl.columns import aligned
+from rmrl.commands import COMMANDS, PURPOSES, command
 from rmrl.exit import ends_with_its_reader
-from rmrl.registry import Registry, did_you_mean
-from rmrl.usage import purpose_of
-
-_ENTRIES = {
-    "train": "rmrl.main_ppo:main",
-    "score": "rmrl.main_score:main",
-    "serve": "rmrl.main_serve:main",
-    "eval": "rmrl.main_eval:main",
-    "calibrate": "rmrl.main_calibrate:main",
-    "compare": "rmrl.main_compare:main",
-    "check": "rmrl.main_check:main",
-    "doctor": "rmrl.main_doctor:main",
-    "show": "rmrl.main_show:main",
-    "report": "rmrl.main_report:main",
-    "cache": "rmrl.main_cache:main",
-    "export": "rmrl.main_export:main",
-    "migrate": "rmrl.main_migrate:main",
-}
-COMMANDS: Registry[Callable[[Sequence[str]], int]] = Registry("command", _ENTRIES)
+from rmrl.registry import did_you_mean
 
 
 @ends_with_its_reader
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Dispatch to an entry; return its exit code (2 for an unknown command)."""
+    """Run a command; return its exit code (2 for an unknown command)."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help"):
         print(_overview())
@@ -41,30 +22,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] == "--version":
         print(f"rmrl {__version__}")
         return 0
-    command = words[0]
-    if command not in COMMANDS:
-        print(
-            f"rmrl: nothing named '{command}'{did_you_mean(command, list(COMMANDS))}",
-            file=sys.stderr,
-        )
+    name = words[0]
+    if name not in PURPOSES:
+        print(f"rmrl: nothing named '{name}'{did_you_mean(name, list(COMMANDS))}", file=sys.stderr)
         return 2
-    return COMMANDS[command](words[1:])
+    return command(name).main(words[1:])
+
+
+def entry(name: str) -> Callable[..., int]:
+    """Return the `main` of a module that runs one command, `python -m rmrl.main_<name>`."""
+
+    def run(arguments: Sequence[str] | None = None) -> int:
+        return main([name, *(sys.argv[1:] if arguments is None else arguments)])
+
+    return run
 
 
 def _overview() -> str:
-    """Return the commands with the purpose that each entry states; none is imported."""
-    rows: list[tuple[str, str]] = []
-    for name, place in _ENTRIES.items():
-        file = Path(__file__).with_name(f"{place.partition(':')[0].rpartition('.')[2]}.py")
-        doc = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
-        rows.append((name, purpose_of(doc)))
     return "\n".join(
         [
             "rmrl <command> [key=value ...]: score responses with many rewards, and train on them",
             "",
             "    rmrl score reward.models=[length] data.files=rows.jsonl out=scored.jsonl",
             "",
-            *aligned(rows),
+            *aligned(list(PURPOSES.items())),
             "",
             "rmrl <command> --help: its keys and an example; rmrl --version",
         ]

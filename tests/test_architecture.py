@@ -19,7 +19,6 @@ PACKAGE = ROOT / "rmrl"
 LAYERS: tuple[tuple[str, ...], ...] = (
     # Top to bottom. A part may import the layers below its own, and itself; never its own layer's
     # other parts, never upwards.
-    ("cli",),
     (
         "main_ppo",
         "main_score",
@@ -35,6 +34,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "main_export",
         "main_migrate",
     ),
+    ("cli",),
+    ("commands",),
     ("exit",),
     ("report", "evaluation", "doctor", "serve", "adapters"),
     ("trainer", "offline"),
@@ -46,7 +47,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("config",),
     ("interfaces",),
     ("types",),
-    ("usage",),
     (
         "registry",
         "files",
@@ -67,8 +67,8 @@ WHO_MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "ray": ("cluster/",),
     "vllm": ("inference/vllm/", "inference/weights/sender.py"),
     "megatron": ("backends/megatron/",),
-    "hydra": ("config/load.py", "cli.py", "main_"),
-    "omegaconf": ("config/load.py", "config/typed.py", "cli.py", "main_"),
+    "hydra": ("config/load.py",),
+    "omegaconf": ("config/load.py", "config/typed.py", "commands/export.py"),
     "fastapi": ("serve/",),
     "starlette": ("serve/",),
     "uvicorn": ("serve/",),

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rmrl import main_cache
+from rmrl import commands
 from rmrl.assemble.resolve import resolve
 from rmrl.cluster.devices import cpu_devices
 from rmrl.config.check_reward import reward_problems
@@ -215,7 +215,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_a_command_is_understood(page: str, command: str, place: Path):
     words = shlex.split(command, comments=True)
     if words[:2] == ["rmrl", "cache"]:
-        main_cache.parser().parse_args(words[2:])
+        commands.command("cache").parser().parse_args(words[2:])
         return
     if words[0] == "bash":
         assert (docs_pages.ROOT / words[1]).is_file()

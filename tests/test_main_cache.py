@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from rmrl.commands.cache import age_s, gigabytes, size_text
 from rmrl.inference.reward_engine_base import TextOutput, ValueOutput
-from rmrl.main_cache import age_s, gigabytes, main, size_text
+from rmrl.main_cache import main
 from rmrl.rewards.cache.file import open_file
 from rmrl.rewards.cache.store import CacheStore
 

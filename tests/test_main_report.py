@@ -30,5 +30,5 @@ def test_mistakes_are_sentences_with_their_codes(
     assert "holds no samples.jsonl" in capsys.readouterr().err
     assert main(["report", str(run), "--out", str(tmp_path / "none" / "page.html")]) == 6
     assert "give another --out" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["report", str(run), str(run), str(run)])
+    assert main(["report", str(run), str(run), str(run)]) == 2
+    assert "saw 3 runs or files" in capsys.readouterr().err

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import pytest
 
 import rmrl
-from rmrl.cli import COMMANDS, main
+from rmrl.cli import main
+from rmrl.commands import COMMANDS
 from rmrl.config.schema import CalibrateConfig, Config, EvalConfig, ScoreConfig, ServeConfig
 from rmrl.config.typed import unknown_key
 
@@ -45,7 +44,7 @@ def test_the_help_of_a_command_has_its_purpose_an_example_and_ten_keys(
     assert main([command, flag]) == 0
     text = capsys.readouterr().out
     name, root = ROOTS[command]
-    keys = import_module(f"rmrl.{name}").KEYS
+    keys = COMMANDS[command].keys
     assert text.startswith(f"rmrl {command} [key=value ...]: ")
     assert f"python -m rmrl.{name} " in text
     assert len(keys) == 10

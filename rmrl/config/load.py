@@ -282,7 +282,7 @@ def parse(overrides: Sequence[str]) -> tuple[list[Setting], list[str]]:
 
 
 def run_command(
-    arguments: Sequence[str], run: Callable[[Root], None], root: type[Root] = Config
+    arguments: Sequence[str], run: Callable[[Root], object], root: type[Root] = Config
 ) -> None:
     """Call `run` with the configuration of a command line, which may have Hydra's own flags: --cfg
     job prints the configuration, --help the keys, --multirun sweeps. Errors as `compose_config`,
@@ -327,7 +327,7 @@ def _print(line: CommandLine, root: type) -> None:
         sys.argv = before
 
 
-def _sweep(line: CommandLine, run: Callable[[Root], None], root: type[Root]) -> None:
+def _sweep(line: CommandLine, run: Callable[[Root], object], root: type[Root]) -> None:
     """Call `run` for each job of --multirun. Raises SweepError at the end where some failed."""
     overrides = line.without_flags().overrides
     constant = {setting.key for setting in parse(overrides)[0] if setting.plain}

@@ -14,6 +14,7 @@ import pytest
 from scipy.stats import kendalltau, pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, cohen_kappa_score, roc_auc_score
 
+from rmrl.commands.compare import sorted_arguments
 from rmrl.config.load import compose_config
 from rmrl.config.schema import CompareConfig, RewardConfig
 from rmrl.config.section import read_section
@@ -31,7 +32,7 @@ from rmrl.evaluation.compare.plot import draw
 from rmrl.evaluation.compare.responses import Responses, read_responses
 from rmrl.evaluation.compare.run import chosen_figure, run_compare
 from rmrl.evaluation.compare.table import console, visible
-from rmrl.main_compare import main, sorted_arguments
+from rmrl.main_compare import main
 from tests.inputs import rule, write_lines
 
 LENGTH = rule('return None if "silent" in solution_str else float(len(solution_str))')

@@ -14,7 +14,8 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from rmrl.backends.base import ProcessSettings
 from rmrl.backends.fsdp.engine import FSDPEngine
 from rmrl.backends.process_group import leave_group
-from rmrl.main_export import main, parse
+from rmrl.commands.export import parse
+from rmrl.main_export import main
 from tests.backends.policies import write_policy
 from tests.slow.backends.test_strategies import batch_of, settings_of
 

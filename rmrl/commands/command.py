@@ -1,0 +1,157 @@
+"""The shape of a command: settings -> check -> run -> show."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import logging
+import textwrap
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, ClassVar, Generic, TypeVar
+
+from rmrl.columns import aligned
+from rmrl.config.load import run_command, shipped
+from rmrl.config.typed import Root
+from rmrl.exit import ended_by_signals, exit_code
+from rmrl.logs import begin_run
+
+_log = logging.getLogger(__name__)
+
+Settings = TypeVar("Settings")
+Checked = TypeVar("Checked")
+Result = TypeVar("Result")
+
+FUNCTIONS = shipped("reward_functions")
+"""Folder of the reward functions that ship with rmrl."""
+MODEL_KEYS = {
+    "reward.models": "names of rewards, e.g. [gsm8k,judge]",
+    "reward.weights": "a weight each, e.g. [0.3,0.5]",
+    "reward.specs.NAME.path": "folder or hub id of the model of a reward",
+}
+REWARD_KEYS = MODEL_KEYS | {
+    "reward": "a file with the whole section: reward=path/to/section.yaml",
+}
+"""Keys of rewards that people use -> a line on each."""
+
+
+class Command(Generic[Settings, Checked, Result]):
+    """A command of the console. Errors of ours end each part with one message and their exit code.
+
+    Import torch, Ray and the like inside the methods, so that a mistyped key is reported at once.
+    """
+
+    examples: ClassVar[Sequence[str]]
+    """Lines of the help. The docstring of the class stands below them."""
+    handles_signals = False
+    """Whether `run` handles SIGTERM itself. Other commands clean up after SIGTERM and SIGHUP as
+    after Ctrl-C."""
+
+    def __init__(self, name: str, purpose: str) -> None:
+        self.name = name
+        self.purpose = purpose
+        """One line, for the help."""
+
+    def check(self, settings: Settings) -> Checked:
+        """Find all that can be wrong before something is started or written."""
+        raise NotImplementedError
+
+    def run(self, checked: Checked) -> Result:
+        """Do the work."""
+        raise NotImplementedError
+
+    def show(self, checked: Checked, result: Result) -> int | None:
+        """Print the result, if there is one. Return an exit code other than 0 where the result is
+        bad news."""
+
+    def about(self) -> str:
+        """Return the examples and the docstring of the class."""
+        examples = textwrap.indent("\n".join(self.examples), "    ")
+        return f"{examples}\n\n{inspect.getdoc(type(self))}"
+
+    def start(self, words: Sequence[str]) -> int:
+        """Read the settings from the words of a command line and carry them out."""
+        raise NotImplementedError
+
+    def carry_out(self, settings: Settings) -> int:
+        """Check, run and show; return the exit code."""
+        checked = self.check(settings)
+        return self.show(checked, self.run(checked)) or 0
+
+    def main(self, words: Sequence[str]) -> int:
+        """Return the exit code: 0 ok, 2 configuration, 3 rewards, 4 infrastructure, 5 stall,
+        6 data, 130 ended by a signal."""
+        signals = nullcontext() if self.handles_signals else ended_by_signals()
+        with exit_code() as code, signals:
+            code.value = self.start(words)
+        return code.value
+
+
+class KeyCommand(Command[Root, Checked, Result]):
+    """A command whose arguments are keys of a configuration."""
+
+    root: ClassVar[Any]
+    """Dataclass of the configuration."""
+    checking: ClassVar[str]
+    """What `check` looks at, for a line of the log."""
+    keys: ClassVar[Mapping[str, str]]
+    """Keys that people use -> a line on each, for the help."""
+
+    def start(self, words: Sequence[str]) -> int:
+        """Compose the configuration and carry it out, or do what flags ask for."""
+        flags = [word for word in words if word.startswith("-")]
+        if flags and flags[0] in ("-h", "--help"):
+            print(self.help())
+        else:
+            run_command(words, self.carry_out, self.root)
+        return 0
+
+    def carry_out(self, settings: Root) -> int:
+        """Open the log, then as every command."""
+        begin_run(settings.trainer.log_level)
+        _log.info(f"checking {self.checking}")
+        return super().carry_out(settings)
+
+    def help(self) -> str:
+        """Return purpose, examples and keys."""
+        lines = [
+            f"rmrl {self.name} [key=value ...]: {self.purpose}",
+            "",
+            self.about(),
+            "",
+            *aligned(list(self.keys.items())),
+            "",
+            f"All keys with their values: rmrl {self.name} --cfg job; explained:"
+            " docs/configuration.md",
+        ]
+        return "\n".join(lines)
+
+
+class FlagCommand(Command[argparse.Namespace, Checked, Result]):
+    """A command with flags of its own."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare words and flags."""
+        raise NotImplementedError
+
+    def parsed(self, parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+        """Parse; flags may stand anywhere."""
+        return parser.parse_intermixed_args(words)
+
+    def parser(self) -> argparse.ArgumentParser:
+        """Return the parser of the command line."""
+        parser = argparse.ArgumentParser(
+            prog=f"rmrl {self.name}",
+            description=f"{self.purpose}\n\n{self.about()}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        self.add_arguments(parser)
+        return parser
+
+    def start(self, words: Sequence[str]) -> int:
+        """Parse the words and carry them out. argparse prints helps and what is mistyped."""
+        try:
+            settings = self.parsed(self.parser(), words)
+        except SystemExit as leaving:
+            return int(leaving.code or 0)
+        return self.carry_out(settings)

@@ -1,0 +1,94 @@
+"""`rmrl compare`: two reward sections on the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmrl.commands.command import FUNCTIONS, KeyCommand
+from rmrl.config.command_line import command_line, is_flag
+from rmrl.config.schema import CompareConfig
+from rmrl.config.section import SECTION, section_path
+from rmrl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rmrl.evaluation.compare.check import CheckedComparison
+
+_DATA = "data="
+
+
+class Compare(KeyCommand[CompareConfig, "CheckedComparison", Mapping[str, Any]]):
+    """Each YAML file holds a section `reward`, alone or among others. What both sections have a
+    model compute is computed once. A comparison that ended early goes on with the same command."""
+
+    examples = (
+        "rmrl compare a.yaml b.yaml data=responses.jsonl out=runs/compare",
+        "rmrl compare a.yaml runs/rmrl/demo/config.yaml data=labelled.jsonl compare.label=good \\",
+        "    out=runs/c",
+    )
+    root = CompareConfig
+    checking = "the configuration, the data and the rewards of both sections"
+    keys = {
+        "data": "rows with responses; short for data.files",
+        "compare.label": "column with people's labels, if the rows have one",
+        "compare.figure": "pairs, accuracy or mean; auto: what the labels allow",
+        "data.prompt_key": "column of the prompt",
+        "data.response_key": "column of the response, or list of responses",
+        "out": "folder of the report",
+        "trainer.device": "auto, cuda or cpu",
+    }
+    _sections: Sequence[Path] = ()
+
+    def start(self, words: Sequence[str]) -> int:
+        """Take the two sections out of the words."""
+        if {"-h", "--help"}.isdisjoint(words):
+            line = command_line(words)
+            names, overrides = sorted_arguments(line.overrides)
+            self._sections = [section_path(name, line.folder) for name in names]
+            words = line.with_files(overrides)
+        return super().start(words)
+
+    def check(self, settings: CompareConfig) -> CheckedComparison:
+        """Check both sections without starting an engine."""
+        from rmrl.evaluation.compare.check import check_comparison
+
+        return check_comparison(settings, self._sections, shipped_functions=FUNCTIONS)
+
+    def run(self, checked: CheckedComparison) -> Mapping[str, Any]:
+        """Score what is left to score, compare, and write the report."""
+        from rmrl.evaluation.compare.run import run_compare
+
+        return run_compare(checked)
+
+    def show(self, checked: CheckedComparison, result: Mapping[str, Any]) -> None:
+        """Print the tables, and the responses on which the sections disagree most."""
+        from rmrl.evaluation.compare.table import console
+
+        print(console(result), flush=True)
+
+
+def sorted_arguments(given: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the two sections and the overrides; data=FILE is short for data.files=FILE, and
+    reward=FILE is a section as well. Raises ConfigError for another number of sections."""
+    sections: list[str] = []
+    overrides: list[str] = []
+    for before, text in zip(["", *given], given, strict=False):
+        key, equals, value = text.partition("=")
+        if is_flag(text, before):
+            overrides.append(text)
+        elif not equals:
+            sections.append(text)
+        elif key == SECTION:
+            sections.append(value)
+        elif text.startswith(_DATA):
+            overrides.append(f"data.files={value}")
+        else:
+            overrides.append(text)
+    if len(sections) != 2:
+        listed = ", ".join(sections) or "none"
+        raise ConfigError(
+            f"saw {len(sections)} files of reward sections ({listed}); give two, e.g. rmrl compare"
+            " a.yaml b.yaml data=responses.jsonl out=runs/compare"
+        )
+    return sections, overrides

@@ -1,0 +1,129 @@
+"""`rmrl export`: a checkpoint of training as a Hugging Face folder."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from omegaconf import MISSING, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from rmrl.commands.command import Command
+from rmrl.errors import ConfigError, first_line
+from rmrl.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from rmrl.backends.export import Exported
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class ExportConfig:
+    """The command line."""
+
+    checkpoint: str = MISSING
+    """A run's checkpoint, e.g. <run>/checkpoints/step_000010."""
+    out: str = MISSING
+    """Folder to write."""
+    role: str = "actor"
+    """Model of the checkpoint: actor or critic."""
+    dtype: str = "bfloat16"
+    """dtype of the written weights: bfloat16, float16 or float32."""
+    base: str | None = None
+    """Folder or hub id of the model that was trained; null: where training found it."""
+    check: bool = True
+    """Reload the written folder and compare."""
+    overwrite: bool = False
+    """Replace `out` if it exists."""
+
+
+class Export(Command[ExportConfig, ExportConfig, "Exported"]):
+    """It needs neither the machines nor the number of processes of the run, and no Ray. The written
+    folder is reloaded and compared with the checkpoint by the logits of a few tokens; base= names
+    the folder of the trained model's config if it has moved."""
+
+    examples = (
+        "rmrl export checkpoint=<run>/checkpoints/step_000010 out=<folder> [role=actor|critic] \\",
+        "    [dtype=bfloat16] [base=<model>] [check=true]",
+    )
+
+    def start(self, words: Sequence[str]) -> int:
+        """Read key=value words."""
+        if not words or words[0] in ("-h", "--help"):
+            print(f"rmrl export: {self.purpose}\n\n{self.about()}")
+            return 0
+        return self.carry_out(parse(words))
+
+    def check(self, settings: ExportConfig) -> ExportConfig:
+        """Check the files of the checkpoint."""
+        out = Path(settings.out).expanduser()
+        if out.exists() and not settings.overwrite:
+            raise ConfigError(
+                f"out={out} exists already: give another folder, or overwrite=true to replace it"
+            )
+        from rmrl.trainer.checkpoint import MANIFEST, verify
+
+        checkpoint = Path(settings.checkpoint).expanduser()
+        for sealed in (checkpoint, checkpoint.parent):
+            if (sealed / MANIFEST).is_file():
+                verify(sealed)
+                break
+        return settings
+
+    def run(self, checked: ExportConfig) -> Exported:
+        """Write the folder."""
+        from rmrl.backends.export import export, role_folder
+
+        checkpoint = Path(checked.checkpoint).expanduser()
+        folder = role_folder(checkpoint, checked.role)
+        _log.info(f"exporting the {checked.role} of {checkpoint} in {checked.dtype}")
+        return export(
+            folder,
+            Path(checked.out).expanduser(),
+            dtype=checked.dtype,
+            base=checked.base,
+            check=checked.check,
+        )
+
+    def show(self, checked: ExportConfig, result: Exported) -> None:
+        """Print what was written and how far it differs."""
+        difference = "not checked"
+        if result.difference is not None:
+            difference = (
+                f"reloaded, logits differ by at most {result.difference:.1g} of the largest"
+            )
+        out = Path(checked.out).expanduser()
+        print(f"{out}: {result.parameters:,} parameters in {checked.dtype}; {difference}")
+
+
+def parse(arguments: Sequence[str]) -> ExportConfig:
+    """Parse key=value arguments. Raises ConfigError with every unknown or missing key, or for a
+    value of a wrong type."""
+    names = [entry.name for entry in fields(ExportConfig)]
+    problems: list[str] = []
+    missing = {"checkpoint": None, "out": None}
+    for text in arguments:
+        key, equals, _ = text.partition("=")
+        missing.pop(key, None)
+        if key not in names:
+            problems.append(f"{key}: rmrl export has no such key{did_you_mean(key, names)}")
+        elif not equals:
+            problems.append(f"{text}: give a value, {text}=<value>")
+    for key in missing:
+        problems.append(f"{key} is missing: give {key}=<folder>")
+    if problems:
+        raise ConfigError(problems)
+    try:
+        typed = OmegaConf.to_object(
+            OmegaConf.merge(
+                OmegaConf.structured(ExportConfig), OmegaConf.from_dotlist(list(arguments))
+            )
+        )
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"{error.full_key}: {first_line(error)}") from error
+    assert isinstance(typed, ExportConfig)
+    return typed
