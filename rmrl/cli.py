@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from rmrl import __version__
 from rmrl.columns import aligned
-from rmrl.commands import COMMANDS, PURPOSES, command
+from rmrl.commands import COMMANDS, PURPOSES, command_named
 from rmrl.exit import ends_with_its_reader
 from rmrl.registry import did_you_mean
 
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in PURPOSES:
         print(f"rmrl: nothing named '{name}'{did_you_mean(name, list(COMMANDS))}", file=sys.stderr)
         return 2
-    return command(name).main(words[1:])
+    return command_named(name).main(words[1:])
 
 
 def entry(name: str) -> Callable[..., int]:

@@ -215,7 +215,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_a_command_is_understood(page: str, command: str, place: Path):
     words = shlex.split(command, comments=True)
     if words[:2] == ["rmrl", "cache"]:
-        commands.command("cache").parser().parse_args(words[2:])
+        commands.command_named("cache").parser().parse_args(words[2:])
         return
     if words[0] == "bash":
         assert (docs_pages.ROOT / words[1]).is_file()

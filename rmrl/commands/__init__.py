@@ -31,6 +31,6 @@ COMMANDS: Registry[type[Command[Any, Any, Any]]] = Registry(
 )
 
 
-def command(name: str) -> Command[Any, Any, Any]:
+def command_named(name: str) -> Command[Any, Any, Any]:
     """Import a command."""
     return COMMANDS[name](name, PURPOSES[name])
