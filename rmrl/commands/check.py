@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -68,14 +68,14 @@ class Check(FlagCommand[Plan, None]):
         """Declare the flags; keys are those of scoring or training."""
         parser.add_argument(
             "--rows",
-            type=_positive,
+            type=_at_least(1),
             default=1,
             metavar="N",
             help="rows to show of every data source (default: %(default)s)",
         )
         parser.add_argument(
             "--shift-rows",
-            type=_not_negative,
+            type=_at_least(0),
             default=4,
             metavar="N",
             help=(
@@ -85,7 +85,7 @@ class Check(FlagCommand[Plan, None]):
         )
         parser.add_argument(
             "--estimate-rows",
-            type=_not_negative,
+            type=_at_least(0),
             default=8,
             metavar="N",
             help=(
@@ -195,10 +195,13 @@ def _of_training(arguments: argparse.Namespace) -> Plan:
             "data.train_files is empty: rmrl check displays the rewards of its first prompts"
         )
     groups = needs_whole_groups(training.specs, config.reward)
+    trainer = ScoreTrainerConfig()
+    for field in dataclasses.fields(trainer):
+        if hasattr(config.trainer, field.name):
+            setattr(trainer, field.name, getattr(config.trainer, field.name))
+    trainer.trust_remote_code = config.actor_rollout_ref.model.trust_remote_code
     checked = CheckedScoring(
-        config=ScoreConfig(
-            reward=config.reward, trainer=_trainer(config), ray_kwargs=config.ray_kwargs
-        ),
+        config=ScoreConfig(reward=config.reward, trainer=trainer, ray_kwargs=config.ray_kwargs),
         device=training.device,
         specs=training.specs,
         engines=training.engines,
@@ -274,16 +277,6 @@ def _compared_count(arguments: argparse.Namespace, specs: Sequence[RewardSpec]) 
     return arguments.shift_rows if any(map(reduced_types, specs)) else 0
 
 
-def _trainer(config: Config) -> ScoreTrainerConfig:
-    """Settings of devices and processes, equal to those of training."""
-    trainer = ScoreTrainerConfig()
-    for field in dataclasses.fields(trainer):
-        if hasattr(config.trainer, field.name):
-            setattr(trainer, field.name, getattr(config.trainer, field.name))
-    trainer.trust_remote_code = config.actor_rollout_ref.model.trust_remote_code
-    return trainer
-
-
 def _response_rows(prompts: Sequence[Prompt], texts: Sequence[Sequence[str]]) -> list[ResponseRow]:
     from rmrl.rewards.session.items import ResponseRow
 
@@ -294,15 +287,13 @@ def _response_rows(prompts: Sequence[Prompt], texts: Sequence[Sequence[str]]) ->
     return rows
 
 
-def _not_negative(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError("must be 0 or more")
-    return number
+def _at_least(least: int) -> Callable[[str], int]:
+    """Return what reads a whole number for argparse."""
 
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be {least} or more")
+        return value
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
     return number
