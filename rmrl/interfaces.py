@@ -1,4 +1,4 @@
-"""Interfaces of the parts that a run is made of: reward kinds, engines, processes.
+"""Interfaces of the parts that a run is made of: scorers, engines, processes.
 
 Parts implement them without naming them; `rmrl.types` has the data that they exchange.
 """
@@ -6,7 +6,7 @@ Parts implement them without naming them; `rmrl.types` has the data that they ex
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rmrl.types import Generation, Metrics, Ragged, Sampling, ScoreItem, ScoreResult, TrainBatch
 
@@ -18,23 +18,6 @@ class ItemScorer(Protocol):
     """Scorer of items."""
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]: ...
-
-
-class RewardKind(ItemScorer, Protocol):
-    """Scorer of items as a kind of reward.
-
-    The class may have further attributes: the fields of KindFacts (rmrl/rewards/kinds/facts.py).
-    """
-
-    roles: ClassVar[Mapping[str, Any]]
-    """Role -> runner of the engines it calls, e.g. {"main": "generate"}; {}: none."""
-    samples: ClassVar[bool]
-    """Takes the entry `sampling`."""
-
-    @classmethod
-    def from_spec(cls, spec: Any, context: Any) -> RewardKind:
-        """Build it from a RewardSpec and a KindContext (rmrl.rewards.kinds.shared.context)."""
-        ...
 
 
 class RolloutEngine(Protocol):

@@ -85,8 +85,7 @@ def page() -> str:
         _table(_title(prefix) + mark, type(section), given=section, note=note)
         for prefix, section, note, mark in _sections("", Config())
     ]
-    kinds = [(kind, getattr(REWARD_KINDS[kind], "Options", None)) for kind in sorted(REWARD_KINDS)]
-    entries = [_table(f"kind `{kind}`", cls) for kind, cls in kinds if cls is not None]
+    entries = [_table(f"kind `{kind}`", REWARD_KINDS[kind].Options) for kind in REWARD_KINDS]
     of_a_reward = [
         OF_A_REWARD,
         *entries,

@@ -15,7 +15,7 @@ from typing import Any
 
 from rmrl.adapters.shared import Config, Row, SharedRewards, shared_rewards
 from rmrl.errors import ConfigError, DataError, InfrastructureError, RewardError
-from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.transforms.chain import compared
 
 _log = logging.getLogger(__name__)
@@ -251,7 +251,7 @@ def _check_single(shared: SharedRewards, caller: str) -> None:
     in_lists: list[str] = []
     for spec in checked.specs:
         # Running statistics need no neighbours: they are of the responses that came before.
-        if kind_facts(spec.kind).whole_groups or compared(spec.transforms) - {"running"}:
+        if REWARD_KINDS[spec.kind].whole_groups or compared(spec.transforms) - {"running"}:
             comparing.append(spec.name)
         elif spec.whole_groups:
             in_lists.append(spec.name)

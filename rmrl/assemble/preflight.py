@@ -17,7 +17,7 @@ from rmrl.config.installed import install_line
 from rmrl.errors import RewardFunctionError
 from rmrl.inference.reward_engines import ENGINES
 from rmrl.registry import missing_package, version_problem
-from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.kinds.rule.pool import LOAD_TIMEOUT_S, RulePool
 from rmrl.rewards.kinds.rule.reward import call_of
 from rmrl.rewards.kinds.shared.own_time import HELD_UP_LIMIT_S
@@ -109,26 +109,24 @@ def _server_problems(specs: Sequence[RewardSpec]) -> Iterator[str]:
 
 
 def _machine_problems(specs: Sequence[RewardSpec]) -> Iterator[str]:
-    """Yield what this machine lacks for the kinds with `machine_problem`; log what the others
-    run in."""
+    """Yield what this machine lacks for each reward; log what the others run in."""
     for spec in specs:
-        facts = kind_facts(spec.kind)
-        problem = facts.machine_problem(spec) if facts.machine_problem is not None else ""
-        if problem:
+        kind = REWARD_KINDS[spec.kind]
+        if problem := kind.machine_problem(spec):
             yield f"reward '{spec.name}': {problem}"
-        elif facts.machine_report is not None:
-            _log.info(f"reward '{spec.name}': {facts.machine_report(spec)}")
+        elif report := kind.machine_report(spec):
+            _log.info(f"reward '{spec.name}': {report}")
 
 
 def _reference_problems(specs: Sequence[RewardSpec], rows: Sequence[ResponseRow]) -> Iterator[str]:
-    """Yield rewards of kinds with `missing_reference` for which no row holds a reference."""
+    """Yield rewards for which no row holds what the response is compared with."""
     for spec in specs:
-        missing_reference = kind_facts(spec.kind).missing_reference
-        items = [score_item(row, spec) for row in _rows_of(spec, rows)]
-        if missing_reference is None or not items or spec.dropin is not None:
+        if spec.dropin is not None:
             continue
-        details = [missing_reference(spec, item) for item in items]
-        if all(details):
+        kind = REWARD_KINDS[spec.kind]
+        items = [score_item(row, spec) for row in _rows_of(spec, rows)]
+        details = [kind.missing_reference(spec, item) for item in items]
+        if details and all(details):
             yield (
                 f"reward '{spec.name}': {details[0]}; the same holds for the first {len(details)}"
                 " rows"
@@ -144,7 +142,7 @@ def _trial_problems(
 ) -> list[str]:
     """`advice`: what to do where a rule fails on all of its trial rows."""
     rules = [
-        spec for spec in specs if kind_facts(spec.kind).calls_function and _rows_of(spec, rows)
+        spec for spec in specs if REWARD_KINDS[spec.kind].calls_function and _rows_of(spec, rows)
     ]
     if not rules:
         return []

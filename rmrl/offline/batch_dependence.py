@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from rmrl.inference.precision import REDUCED
-from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.session.items import ResponseRow
 from rmrl.rewards.session.scorer import Scorer
 from rmrl.rewards.specs.spec import RewardSpec
@@ -45,7 +45,7 @@ async def _sentence(scorer: Scorer, c: int, rows: Sequence[ResponseRow]) -> str:
             " run to run in any type"
         )
     parts = [[row] for row in rows]
-    if kind_facts(spec.kind).whole_groups:
+    if REWARD_KINDS[spec.kind].whole_groups:
         parts = [list(group) for _, group in groupby(rows, key=lambda row: row.group)]
     if len(parts) < 2:
         return (

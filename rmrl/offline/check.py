@@ -38,7 +38,7 @@ from rmrl.offline.manifest import (
 from rmrl.offline.response_rows import response_rows
 from rmrl.rewards.entries.listing import reward_table
 from rmrl.rewards.entries.resolve import Resolved
-from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.residency import Budget, EnginePlan
 from rmrl.rewards.session.items import ResponseRow
 from rmrl.rewards.specs.spec import RewardSpec
@@ -245,7 +245,7 @@ def _overwritten_inputs(config: ScoreConfig, out: Path) -> list[str]:
 def needs_whole_groups(specs: Sequence[RewardSpec], settings: RewardConfig) -> bool:
     """Return whether the responses to one prompt are compared with each other."""
     for spec in specs:
-        if spec.whole_groups or kind_facts(spec.kind).whole_groups:
+        if spec.whole_groups or REWARD_KINDS[spec.kind].whole_groups:
             return True
         if "group" in compared(spec.transforms):
             return True

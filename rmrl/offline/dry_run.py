@@ -25,7 +25,6 @@ from rmrl.offline.check import CheckedScoring, without_tokenizer
 from rmrl.offline.estimate import counts_for, of_rows
 from rmrl.offline.response_rows import response_rows
 from rmrl.rewards.kinds import REWARD_KINDS
-from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.kinds.rule.pool import RulePool
 from rmrl.rewards.kinds.shared.context import Counts, KindContext
 from rmrl.rewards.remote.spec import RewardRequest
@@ -169,7 +168,7 @@ async def _recorded(
             place=f"{spec.remote.model} at {urlsplit(spec.remote.url).hostname}".strip(),
             requests_per_minute=spec.remote.requests_per_minute,
         )
-    if not recorders or kind_facts(spec.kind).combines:
+    if not recorders or REWARD_KINDS[spec.kind].combines:
         return []
     counts = Counts()
     context = KindContext(pool=pool, tokenizer=tokenizer, calls=recorders, counts=counts)
@@ -204,7 +203,7 @@ def _text(
     for spec in checked.specs:
         responses = workload.responses_of(spec)
         scale = responses / max(len(workload.rows_of(spec)), 1)
-        if not recorders[spec.name] and not kind_facts(spec.kind).combines:
+        if not recorders[spec.name] and not REWARD_KINDS[spec.kind].combines:
             calls = f"{responses:,.0f} calls"
             if spec.sources is not None:
                 calls = f"{about}{calls}"

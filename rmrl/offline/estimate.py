@@ -14,7 +14,7 @@ import numpy as np
 from rmrl.data.dataset import PromptTable
 from rmrl.data.surrogates import replaced
 from rmrl.offline.summary import Cost
-from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.session.items import OTHER_ANSWER, ResponseRow
 from rmrl.rewards.session.missing import VerdictCounts
 from rmrl.rewards.session.scorer import Scorer
@@ -110,7 +110,7 @@ def step_rows(
     if not positions:
         return []
     each = 1
-    if kind_facts(spec.kind).whole_groups:
+    if REWARD_KINDS[spec.kind].whole_groups:
         each = group_size
     groups = min(max(count // each, 1), len(positions))
     spread = np.linspace(0, len(positions) - 1, groups).round().astype(int)
@@ -132,7 +132,7 @@ async def estimate(scorer: Scorer, workload: Workload) -> list[str]:
     lines = list(workload.before)
     total = workload.seconds_before
     for c, spec in enumerate(scorer.parts):
-        if kind_facts(spec.kind).combines:
+        if REWARD_KINDS[spec.kind].combines:
             continue
         rows = workload.rows_of(spec)
         responses = workload.responses_of(spec)
@@ -142,7 +142,7 @@ async def estimate(scorer: Scorer, workload: Workload) -> list[str]:
         _log.info(f"{spec.name} scores {len(rows)} responses for the estimate")
         # The first time may start a worker, or wake an engine that another one has displaced.
         # Servers may charge for every request.
-        if not kind_facts(spec.kind).scores_on_server:
+        if not REWARD_KINDS[spec.kind].scores_on_server:
             await scorer.results_of(c, rows)
         start = time.perf_counter()
         results = await scorer.results_of(c, rows)

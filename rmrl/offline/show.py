@@ -11,7 +11,7 @@ from typing import Any
 from rmrl.config.schema import RewardCacheConfig
 from rmrl.offline.batch_dependence import shift_lines
 from rmrl.offline.check import CheckedScoring
-from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.session.draw import Draw
 from rmrl.rewards.session.items import ResponseRow, score_item
 from rmrl.rewards.session.response_part import part_item
@@ -77,7 +77,7 @@ def _component_lines(
     reads = "" if spec.reads.part == "all" else f", reads {spec.reads}"
     lines = [f"--- {spec.name} ({spec.kind}{weight}{reads})"]
     if spec.labels is not None:
-        role = kind_facts(spec.kind).labels_of
+        role = REWARD_KINDS[spec.kind].labels_of
         what = "labels" if role == "main" else f"labels of {role}"
         lines.append(f"{what}: {spec.labels}")
     if result.read is not None and result.rendered:

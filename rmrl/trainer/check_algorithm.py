@@ -10,7 +10,7 @@ from rmrl.config.schema import Config, CriticConfig
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
 from rmrl.rewards.combine.steps import rates_tokens, to_tokens
-from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms.chain import compared
 
@@ -138,7 +138,7 @@ def _estimator_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str
     if not estimator.token_rewards:
         sources: list[str] = []
         for spec in weighted:
-            if kind_facts(spec.kind).scores_steps:
+            if REWARD_KINDS[spec.kind].scores_steps:
                 sources.append(f"the step scores of reward '{spec.name}'")
             if rates_tokens(spec):
                 sources.append(f"the token rewards of teacher '{spec.name}'")
@@ -203,7 +203,7 @@ def _group_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str]:
         )
     by = {"group", "batch"} if baseline else {"group"}
     for spec in specs:
-        whole_groups = kind_facts(spec.kind).whole_groups
+        whole_groups = REWARD_KINDS[spec.kind].whole_groups
         if whole_groups or compared(spec.transforms) & by:
             yield f"reward '{spec.name}' {need}"
     if config.reward.combine == "lexicographic":

@@ -13,7 +13,7 @@ from typing import Any
 
 from rmrl.config.schema import Config
 from rmrl.errors import ConfigError
-from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.tokenizer import load_tokenizer
 
@@ -64,7 +64,7 @@ def _pairs(config: Config, specs: Sequence[RewardSpec]) -> Iterator[tuple[Reward
     model = config.actor_rollout_ref.model
     policy: Any = None
     for spec in specs:
-        if not kind_facts(spec.kind).rates_tokens:
+        if not REWARD_KINDS[spec.kind].rates_tokens:
             continue
         engine = spec.engines["main"]
         try:

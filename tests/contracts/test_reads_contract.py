@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from rmrl.rewards.kinds import REWARD_KINDS
-from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.reads.setting import PARTS, Reads
 from rmrl.rewards.session.items import ResponseRow
 from rmrl.types import Prompt, RewardBatch, ScoreResult
@@ -44,7 +43,7 @@ async def scored(
     with serving(answer(FINE)) as server:
         specs = specs_of(kind, FINE, folder, url=server.url)
         for i, spec in enumerate(specs):
-            if not kind_facts(spec.kind).combines:
+            if not REWARD_KINDS[spec.kind].combines:
                 specs[i] = dataclasses.replace(spec, reads=reads)
         scorer = make_scorer(specs, tokenizer)
         prompt = Prompt(
@@ -74,7 +73,7 @@ def facts(result: ScoreResult) -> tuple[Any, ...]:
 async def test_a_part_scores_what_it_scores_as_a_response(
     kind: str, part: str, tmp_path: Path, tokenizer: Any
 ) -> None:
-    if part == "transcript" and kind_facts(kind).scores_steps:
+    if part == "transcript" and REWARD_KINDS[kind].scores_steps:
         pytest.skip("refused when the configuration is read: tests/rewards/entries/test_resolve.py")
     read = await scored(
         kind, [WHOLE, "bb"], Reads(part=part), folder=tmp_path / "read", tokenizer=tokenizer
@@ -85,7 +84,7 @@ async def test_a_part_scores_what_it_scores_as_a_response(
     plain = await scored(kind, texts, Reads(), folder=tmp_path / "plain", tokenizer=tokenizer)
     assert list(map(facts, results_of(read))) == list(map(facts, results_of(plain)))
     assert results_of(read)[0].status == "ok"
-    if not kind_facts(kind).combines:
+    if not REWARD_KINDS[kind].combines:
         shown = [result.read for result in results_of(read)]
         wanted = [None if part == "all" else TEXTS[part], None if texts[1] == "bb" else texts[1]]
         assert shown == wanted
@@ -104,7 +103,7 @@ async def test_a_response_that_ends_inside_its_thinking_has_no_verdict(
     assert "ends inside its thinking, so its answer is not complete" in results[2].detail
     assert results[2].unasked
     assert batch.keep_B.tolist() == [True, True, False, True]
-    name = "judge" if kind_facts(kind).combines else "mine"
+    name = "judge" if REWARD_KINDS[kind].combines else "mine"
     assert batch.metrics[f"score/{name}/unclosed"] == 0.25
     # the others are scored as if it were not there
     without = await scored(
@@ -125,5 +124,5 @@ async def test_a_number_is_its_score(kind: str, tmp_path: Path, tokenizer: Any) 
     )
     result = results_of(batch)[1]
     assert (result.value, result.status) == (-2.0, "ok")
-    if not kind_facts(kind).combines:
+    if not REWARD_KINDS[kind].combines:
         assert result.detail == "the response ends inside its thinking: unclosed=-2"

@@ -18,6 +18,7 @@ from rmrl.inference.reward_engine_base import EngineSpec, GenerateRequest, TextO
 from rmrl.inference.rollout_base import RolloutEngineSettings, samples_to_draw
 from rmrl.rewards.combine.table import CombineInputs
 from rmrl.rewards.kinds.ensemble.reward import Ensemble
+from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.response_facts import Rows
 from rmrl.telemetry.sinks import SinkContext
 from rmrl.types import (
@@ -67,7 +68,7 @@ def likelihood(
     return loss_BT, sums
 
 
-class Vowels:
+class Vowels(Kind):
     """A kind of reward without a model: the share of vowels in a response."""
 
     @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,15 +76,9 @@ class Vowels:
         upper: bool = False
         """Count upper-case vowels too."""
 
-    roles: ClassVar[Mapping[str, Any]] = {}
-    samples: ClassVar[bool] = False
-
-    def __init__(self, upper: bool) -> None:
-        self._vowels = "aeiouAEIOU" if upper else "aeiou"
-
-    @classmethod
-    def from_spec(cls, spec: Any, context: Any) -> Vowels:
-        return cls(spec.options.upper)
+    def __init__(self, spec: Any, context: Any) -> None:
+        super().__init__(spec, context)
+        self._vowels = "aeiouAEIOU" if spec.options.upper else "aeiou"
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         return [self._one(item.response) for item in items]

@@ -277,11 +277,9 @@ def _model(kind: str, injection: Injection, folder: Path, *, name: str = "mine")
     runner: Any = RUNNERS.get(kind, "generate")
     engine = dataclasses.replace(ENGINE, runner=runner, kwargs=_script(kind, injection))
     engines: dict[str, EngineSpec] = {"main": engine}
-    made: dict[str, Any] = (
-        {"sampling": Sampling(max_tokens=8, temperature=0.0)}
-        if runner == "generate" and kind != "teacher"
-        else {"options": _options(kind)}
-    )
+    made: dict[str, Any] = {"options": REWARD_KINDS[kind].Options()}
+    if runner == "generate" and kind != "teacher":
+        made["sampling"] = Sampling(max_tokens=8, temperature=0.0)
     if kind == "critique":
         engines["scorer"] = dataclasses.replace(ENGINE, path="/models/scalar", runner="pooling")
         made["options"] = CritiqueReward.Options(scorer={"path": "/models/scalar"})
@@ -313,11 +311,6 @@ def _script(kind: str, injection: Injection) -> dict[str, Any]:
     """What a judge of pairs says of the other rows is a pair's verdict."""
     told = dict(injection.script)
     return told | {"text": "A"} if kind == "group" and "text" in told else told
-
-
-def _options(kind: str) -> Any:
-    made = REWARD_KINDS[kind]
-    return made.Options() if hasattr(made, "Options") else None
 
 
 _READS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from rmrl.rewards.calibration.check import map_of
-from rmrl.rewards.kinds.facts import file_content
+from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.specs.spec import RewardSpec
 
 
@@ -18,5 +18,5 @@ def contents_of(spec: RewardSpec) -> dict[str, str]:
     calibration = map_of(spec)
     if calibration is not None:
         contents["calibration"] = json.dumps(calibration.to_json(), sort_keys=True)
-    contents["file"] = file_content(spec)
+    contents["file"] = REWARD_KINDS[spec.kind].file_content(spec.options)
     return {what: content for what, content in contents.items() if content}

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rmrl.rewards.cache.keys import scorer_key
-from rmrl.rewards.kinds.facts import file_content, kind_facts
+from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.specs.values import FurtherModel
@@ -57,7 +57,7 @@ def reward_digest(spec: RewardSpec, specs: Sequence[RewardSpec] = ()) -> dict[st
             code.append(source.target)
     if code:
         digest["code"] = _hash(code)
-    if kind_facts(spec.kind).combines:
+    if REWARD_KINDS[spec.kind].combines:
         by_name = {member.name: member for member in specs}
         members: list[Any] = []
         for name in spec.options.of:
@@ -96,7 +96,8 @@ def _entries(spec: RewardSpec) -> dict[str, Any]:
         "rm_prompt": spec.rm_prompt,
         "overlong": spec.overlong,
     }
-    if spec.options is None:
+    kind = REWARD_KINDS[spec.kind]
+    if not dataclasses.fields(spec.options):
         return entries
     options = dataclasses.asdict(spec.options)
     for role in spec.engines:
@@ -104,11 +105,9 @@ def _entries(spec: RewardSpec) -> dict[str, Any]:
         rest = {key: value for key, value in further.items() if key not in _OF_MODEL}
         if rest:
             options[role] = rest
-    facts = kind_facts(spec.kind)
-    content = file_content(spec)
-    if content:
+    if content := kind.file_content(spec.options):
         entries["files"] = content
-    if facts.scores_on_server:
+    if kind.scores_on_server:
         for of_server in dataclasses.fields(HTTPSpec):
             options.pop(of_server.name, None)
     return {**entries, "options": options}

@@ -10,7 +10,7 @@ import numpy as np
 
 from rmrl.config.schema.reward import RewardConfig
 from rmrl.errors import ConfigError
-from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.response_facts import Rows
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms import Chain
@@ -24,7 +24,7 @@ def to_tokens(spec: RewardSpec) -> bool:
 
 def rates_tokens(spec: RewardSpec) -> bool:
     """Return whether the spec is a teacher that sends what it says of each token there."""
-    return to_tokens(spec) and kind_facts(spec.kind).rates_tokens
+    return to_tokens(spec) and REWARD_KINDS[spec.kind].rates_tokens
 
 
 def step_problems(

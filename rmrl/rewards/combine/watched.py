@@ -17,7 +17,7 @@ import numpy as np
 
 from rmrl.config.schema.reward import RewardConfig
 from rmrl.rewards.combine.gates import gates_of
-from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.specs.spec import RewardSpec
 
 
@@ -44,7 +44,7 @@ def takes_part(
     gates: list[list[int]] = []
     for spec in specs:
         names = list(names_of[spec.name])
-        if kind_facts(spec.kind).combines:
+        if REWARD_KINDS[spec.kind].combines:
             for member in spec.options.of:
                 names += names_of.get(member, ())
         gates.append([column_of[name] for name in names if name in column_of])

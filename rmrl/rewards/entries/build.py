@@ -26,7 +26,6 @@ from rmrl.rewards.dropins.signatures import InLists, rule_form
 from rmrl.rewards.entries.names import Component
 from rmrl.rewards.entries.section import Section, Surroundings, http_server
 from rmrl.rewards.kinds import REWARD_KINDS
-from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.kinds.remote.reward import RemoteReward, http_spec
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.rewards.specs.labels import LabelReading, reading_of
@@ -70,15 +69,14 @@ def build_spec(
         surroundings=surroundings,
     )
     section.check_kind()
-    facts = kind_facts(kind)
-    if facts.calls_function:
+    if REWARD_KINDS[kind].calls_function:
         return _rule(section)
     if dropin is not None and dropin.is_rule:
         raise ConfigError(
             f"{section.where}.kind={kind}: {dropin.path} is a rule (compute_score); a model reward"
             " needs rm_preprocess and rm_postprocess"
         )
-    if facts.scores_on_server:
+    if REWARD_KINDS[kind].scores_on_server:
         return _remote(section)
     return _model(section, remote=section.server())
 
@@ -87,7 +85,7 @@ def _rule(section: Section) -> RewardSpec:
     where = section.where
     dropin = section.dropin
     section.refuse_model_entries("a rule runs no model")
-    options = section.options(REWARD_KINDS[section.kind])
+    options = section.options()
     if dropin is None or dropin.source is None:
         raise ConfigError(
             f"{where}: a rule needs a function: {where}.function=<file.py>:<function> or a drop-in"
@@ -113,21 +111,19 @@ def _remote(section: Section) -> RewardSpec:
                 rest[key] = value
         judge = dataclasses.replace(section, kind="generative", entries=rest)
         return _model(judge, remote=http_server(server, section.where))
-    options = section.options(RemoteReward)
+    options = section.options()
     section.refuse_model_entries("the server runs the model")
     shared = section.shared(timeout_s=section.config.timeout_s, needs_model=True)
     return RewardSpec(**shared, options=options, remote=http_spec(options, section.where))
 
 
 def _model(section: Section, *, remote: HTTPSpec | None) -> RewardSpec:
-    kind: Any = REWARD_KINDS[section.kind]
-    options = section.options(kind)
-    server_of = kind_facts(section.kind).server_of
-    if server_of is not None:
-        remote = server_of(options, section.where)
-    sampling = section.sampling(kind)
-    section.check_dropin(kind, options, sampling)
-    roles: Mapping[str, Runner] = kind.roles
+    kind = REWARD_KINDS[section.kind]
+    options = section.options()
+    remote = kind.server_of(options, section.where) or remote
+    sampling = section.sampling()
+    section.check_dropin(options, sampling)
+    roles = kind.roles
     further = [role for role in roles if role != "main" and getattr(options, role)]
     where = f"{section.where}.engine"
     if "main" not in roles or remote is not None:
@@ -155,7 +151,7 @@ def _model(section: Section, *, remote: HTTPSpec | None) -> RewardSpec:
     needs_model = bool(engines) or remote is not None
     shared = section.shared(timeout_s=section.config.timeout_s, needs_model=needs_model)
     shared |= {"options": options, "sampling": sampling, "remote": remote}
-    scores = kind_facts(section.kind).labels_of
+    scores = kind.labels_of
     if scores in engines:
         shared["labels"] = _labels(section, scores, options, engines[scores].path)
     if not roles:
@@ -178,7 +174,7 @@ def _labels(section: Section, role: str, options: Any, path: str) -> LabelReadin
     shapes = section.dropin is not None and section.dropin.postprocess is not None
     if role != "main":
         where = f"{section.where}.{role}"
-        entries = kind_facts(section.kind).further[role](**getattr(options, role))
+        entries = REWARD_KINDS[section.kind].further[role](**getattr(options, role))
         shapes = False
     try:
         reading = reading_of(
@@ -206,7 +202,7 @@ def _labels(section: Section, role: str, options: Any, path: str) -> LabelReadin
 
 def _check_model(section: Section, role: str, runner: Runner, path: str) -> None:
     """Raise RewardError unless the checkpoint can do what its role asks of it."""
-    if role == kind_facts(section.kind).labels_of:
+    if role == REWARD_KINDS[section.kind].labels_of:
         check_label_head(path)
     elif runner == "pooling":
         check_scalar_head(path)
@@ -221,7 +217,7 @@ def _engine(
     entries: Mapping[str, Any] = section.entries
     if role != "main":
         where = f"{section.where}.{role}"
-        schema = kind_facts(section.kind).further.get(role, FurtherModel)
+        schema = REWARD_KINDS[section.kind].further.get(role, FurtherModel)
         entries = known_entries(getattr(options, role), schema, where)
         settings = section.engine_settings(entries.get("engine") or {}, f"{where}.engine")
     if not entries.get("path"):

@@ -11,7 +11,7 @@ import numpy as np
 
 from rmrl.columns import aligned
 from rmrl.rewards.catalogue.find import preset_of
-from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms import chain_of
 from rmrl.types import RewardBatch
@@ -56,7 +56,7 @@ def reward_table(specs: Sequence[RewardSpec]) -> str:
             weight,
             spec.combine_op,
             transform,
-            "-" if kind_facts(spec.kind).combines else str(spec.reads),
+            "-" if REWARD_KINDS[spec.kind].combines else str(spec.reads),
             where,
             str(spec.on_missing),
             _runs_on(spec),
@@ -94,11 +94,9 @@ def _runs_on(spec: RewardSpec) -> str:
     if spec.remote is not None:
         return f"{urlsplit(spec.remote.url).netloc} ({spec.remote.wire})"
     if not spec.engines:
-        if kind_facts(spec.kind).combines:
+        if REWARD_KINDS[spec.kind].combines:
             return "its members"
-        if kind_facts(spec.kind).machine_report is not None:
-            return "a sandbox on this machine"
-        return f"worker processes, {spec.timeout_s:g} s each"
+        return REWARD_KINDS[spec.kind].works_in or f"worker processes, {spec.timeout_s:g} s each"
     engines: list[str] = []
     for engine in spec.engines.values():
         pool = f", pool {engine.pool}" if engine.pool else ""

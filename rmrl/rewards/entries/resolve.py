@@ -34,7 +34,7 @@ from rmrl.rewards.entries.names import Component, named_rewards
 from rmrl.rewards.entries.presets import preset_entries, with_defaults
 from rmrl.rewards.entries.section import SHARED_KEYS, Surroundings
 from rmrl.rewards.entries.watching import watch_problems
-from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.specs.spec import RewardSpec
 
 
@@ -128,7 +128,7 @@ def _add_members(resolved: Resolved, config: RewardConfig, surroundings: Surroun
     """Resolve the members of ensembles that reward.models does not name. Returns the names of all
     members."""
     members: set[str] = set()
-    ensembles = [spec for spec in resolved.specs if kind_facts(spec.kind).combines]
+    ensembles = [spec for spec in resolved.specs if REWARD_KINDS[spec.kind].combines]
     for ensemble in ensembles:
         for name in dict.fromkeys(ensemble.options.of):
             members.add(name)
@@ -146,7 +146,7 @@ def _add_members(resolved: Resolved, config: RewardConfig, surroundings: Surroun
             )
             if member is None:
                 continue
-            if kind_facts(member.kind).combines:
+            if REWARD_KINDS[member.kind].combines:
                 resolved.problems.append(
                     f"reward.specs.{ensemble.name}.of names '{name}', an ensemble itself: name its"
                     " members instead"
@@ -162,7 +162,7 @@ def _check_gates(resolved: Resolved) -> None:
     gates_of: dict[str, tuple[str, ...]] = {
         spec.name: spec.gates
         for spec in resolved.specs
-        if not spec.part_of and not kind_facts(spec.kind).combines
+        if not spec.part_of and not REWARD_KINDS[spec.kind].combines
     }
     components = list(gates_of)
     for spec in resolved.specs:

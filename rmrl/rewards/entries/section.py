@@ -17,7 +17,7 @@ from rmrl.rewards.dropins.dropin import DropIn, without_postprocess
 from rmrl.rewards.entries.names import Component
 from rmrl.rewards.entries.watching import parse_watch
 from rmrl.rewards.kinds import REWARD_KINDS
-from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.kinds.remote.reward import RemoteReward, http_spec
 from rmrl.rewards.kinds.shared.truncation import WAYS
 from rmrl.rewards.reads.setting import Reads
@@ -122,12 +122,17 @@ class Section:
                 f"{self.where}.kind={kind}: not a kind{did_you_mean(kind, list(REWARD_KINDS))}"
             )
         try:
-            _ = REWARD_KINDS[kind]
+            found: Any = REWARD_KINDS[kind]
         except (ImportError, AttributeError) as error:
             raise ConfigError(
                 f"{self.where}.kind={kind}: {error}; give package.module:Class of something that"
                 " can be imported"
             ) from error
+        if not (isinstance(found, type) and issubclass(found, Kind)):
+            raise ConfigError(
+                f"{self.where}.kind={kind}: {found!r} does not extend rmrl.rewards.kinds.kind.Kind:"
+                f" write `class {kind.rpartition(':')[2]}(Kind)`, see docs/extending.md"
+            )
 
     def shared(self, *, timeout_s: float, needs_model: bool) -> dict[str, Any]:
         """Return the fields of `RewardSpec` that every kind has. `timeout_s`: the default, in
@@ -187,13 +192,13 @@ class Section:
             raise ConfigError(f"{where}: not a choice{did_you_mean(str(part), WAYS)}")
         if part == "missing":
             return part
-        facts = kind_facts(self.kind)
-        if facts.rates_tokens:
+        kind = REWARD_KINDS[self.kind]
+        if kind.rates_tokens:
             raise ConfigError(
                 f"{where}: a {self.kind} rates every token of a response, so nothing is cut; leave"
                 " it out, or raise engine.max_model_len"
             )
-        if not facts.truncates:
+        if not kind.truncates:
             raise ConfigError(
                 f"{where}: a {self.kind} reward reads no text into a model of ours, so there is"
                 " nothing to cut; leave it out"
@@ -207,18 +212,18 @@ class Section:
     def reads(self) -> Reads:
         """Return the part of the response that the reward reads."""
         reads = Reads.parse(self.entries, where=self.where)
-        facts = kind_facts(self.kind)
+        kind = REWARD_KINDS[self.kind]
         where = f"{self.where}.reads={reads.part}"
-        if facts.combines and reads.part != "all":
+        if kind.combines and reads.part != "all":
             raise ConfigError(
                 f"{where}: a reward of kind {self.kind} reads the scores of its members; give each"
                 " of them its own reads"
             )
-        if facts.rates_tokens and reads.part != "all":
+        if kind.rates_tokens and reads.part != "all":
             raise ConfigError(
                 f"{where}: a {self.kind} rates every token of a response; leave it out"
             )
-        if facts.scores_steps and reads.part == "transcript":
+        if kind.scores_steps and reads.part == "transcript":
             raise ConfigError(
                 f"{where}: the steps of a {self.kind} reward are parts of the response, and a"
                 " transcript begins before it; give all, answer, reasoning or final"
@@ -245,12 +250,11 @@ class Section:
         chain_of(chain, where)
         return tuple(chain)
 
-    def options(self, kind: Any) -> Any:
+    def options(self) -> Any:
         """Return the kind's `Options` from its own entries: names, types and what the kind itself
-        requires are checked. None for a kind without options."""
-        fields: tuple[str, ...] = ()
-        if hasattr(kind, "Options"):
-            fields = tuple(f.name for f in dataclasses.fields(kind.Options))
+        requires are checked."""
+        kind = REWARD_KINDS[self.kind]
+        fields = tuple(f.name for f in dataclasses.fields(kind.Options))
         allowed = [*SHARED_KEYS, *fields]
         origin = ""
         unknown = set(self.entries) - set(allowed)
@@ -263,16 +267,13 @@ class Section:
                 problems.append(f"{self.where}.{key}: no such entry{origin}{hint}")
         if problems:
             raise ConfigError(problems)
-        if not fields:
-            return None
         entries: dict[str, Any] = {
             key: value for key, value in self.entries.items() if key in fields
         }
         options = kind.Options(**known_entries(entries, kind.Options, self.where))
-        if hasattr(kind, "check_options"):
-            problems = kind.check_options(options, self.where)
-            if problems:
-                raise ConfigError(problems)
+        problems = kind.check_options(options, self.where)
+        if problems:
+            raise ConfigError(problems)
         return options
 
     def refuse_model_entries(self, reason: str) -> None:
@@ -285,10 +286,10 @@ class Section:
         if problems:
             raise ConfigError(problems)
 
-    def sampling(self, kind: Any) -> Sampling | None:
+    def sampling(self) -> Sampling | None:
         """Return the sampling of a kind that writes text; None for the others."""
         entry = self.entries.get("sampling")
-        if kind.samples:
+        if REWARD_KINDS[self.kind].samples:
             return sampling_of(entry or {}, self.where)
         if entry:
             raise ConfigError(
@@ -302,7 +303,7 @@ class Section:
         settings |= known_entries(entry, RewardEngineConfig, where)
         check_choices(settings, where=where)
         name = str(settings["name"])
-        if kind_facts(self.kind).rates_tokens and not engine_facts(name).rates_tokens:
+        if REWARD_KINDS[self.kind].rates_tokens and not engine_facts(name).rates_tokens:
             raise ConfigError(
                 f"{where}.name={name}: this engine gives no log-probabilities of given tokens,"
                 f" which a {self.kind} is asked for; use engine.name=vllm"
@@ -326,7 +327,7 @@ class Section:
                 f"{where}: the policy writes text, and a {self.kind} reward needs a {runner} model;"
                 " use a kind that asks a judge, such as generative, or give a checkpoint"
             )
-        if kind_facts(self.kind).rates_tokens:
+        if REWARD_KINDS[self.kind].rates_tokens:
             raise ConfigError(
                 f"{where}: rollout engines rate no given tokens, and nobody learns from his own"
                 f" ratings; give a checkpoint, or path={REFERENCE} for the policy's start"
@@ -354,8 +355,8 @@ class Section:
                 f"{where}={server!r}: give entries, e.g. {where}.url=http://127.0.0.1:8000/v1"
                 f" {where}.model=<name>"
             )
-        facts = kind_facts(self.kind)
-        if facts.roles.get("main") != "generate" or facts.rates_tokens:
+        kind = REWARD_KINDS[self.kind]
+        if kind.roles.get("main") != "generate" or kind.rates_tokens:
             raise ConfigError(
                 f"{where}: only judges that write text can run over HTTP; a {self.kind} reward"
                 " runs in an engine"
@@ -367,7 +368,7 @@ class Section:
             )
         return http_server({"wire": "openai", **server}, where)
 
-    def check_dropin(self, kind: Any, options: Any, sampling: Sampling | None) -> None:
+    def check_dropin(self, options: Any, sampling: Sampling | None) -> None:
         """Check that the kind can work with this drop-in, or without one.
 
         Raises ConfigError where the kind needs a drop-in or takes none, RewardFunctionError for a
@@ -382,9 +383,7 @@ class Section:
             and not reads_otherwise
         ):
             raise RewardFunctionError(without_postprocess(dropin))
-        problem = ""
-        if hasattr(kind, "dropin_problem"):
-            problem = kind.dropin_problem(self.dropin, options, sampling)
+        problem = REWARD_KINDS[self.kind].dropin_problem(dropin, options, sampling)
         if problem and "/" in self.name:
             raise ConfigError(
                 f"reward '{self.name}' is {self.kind}: give it a name, e.g. reward.models=[judge]"

@@ -13,7 +13,7 @@ from typing import Any
 
 from rmrl.config.schema import RewardConfig
 from rmrl.errors import ConfigError
-from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.specs.spec import RewardSpec, Watch
 from rmrl.rewards.specs.values import known_entries
 
@@ -65,7 +65,7 @@ def watch_problems(specs: Sequence[RewardSpec], config: RewardConfig) -> Iterato
                 f"{where}: a watcher has the weight 0 at every step; leave out"
                 f" reward.weight_schedules.{name}, or watch"
             )
-        if kind_facts(spec.kind).combines:
+        if REWARD_KINDS[spec.kind].combines:
             yield (
                 f"{where}: {name} is computed from the scores of its members and asks nobody; give"
                 " watch to a reward that is asked itself"
@@ -74,7 +74,7 @@ def watch_problems(specs: Sequence[RewardSpec], config: RewardConfig) -> Iterato
             yield f"{where}: the score of {spec.part_of} needs it on every row; leave watch out"
     for spec in specs:
         needed = dict.fromkeys((*spec.gates, *spec.counts_at))
-        if kind_facts(spec.kind).combines:
+        if REWARD_KINDS[spec.kind].combines:
             needed |= dict.fromkeys(spec.options.of)
         for name in needed:
             if name in watchers and not watchers[name].part_of:

@@ -1,13 +1,15 @@
-"""Kinds of rewards. To add a kind: one file with a `from_spec(spec, context)` class method, and one
-line here."""
+"""Kinds of rewards. To add a kind: a folder with a class that extends `Kind`, and one line here."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rmrl.registry import Registry
 
-REWARD_KINDS: Registry[Any] = Registry(
+if TYPE_CHECKING:
+    from rmrl.rewards.kinds.kind import Kind
+
+REWARD_KINDS: Registry[type[Kind]] = Registry(
     "kind",
     {
         "rule": "rmrl.rewards.kinds.rule.reward:RuleReward",

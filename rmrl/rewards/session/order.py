@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.kinds.shared.rendering import reads_all_at_once
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms.chain import compared
@@ -47,11 +47,11 @@ def graph_of(specs: Sequence[RewardSpec], *, how: str, scheduled: Collection[str
     grouped: set[int] = set()
     drawn_in_groups: set[int] = set()
     for c, spec in enumerate(specs):
-        if kind_facts(spec.kind).whole_groups or spec.whole_groups:
+        if REWARD_KINDS[spec.kind].whole_groups or spec.whole_groups:
             grouped.add(c)
         gates.append(tuple(index[name] for name in spec.gates))
         cheaper.append(())
-        if kind_facts(spec.kind).combines:
+        if REWARD_KINDS[spec.kind].combines:
             members[c] = tuple(index[name] for name in spec.options.of)
             continue
         # A watcher is to see the responses that the reward rejects as well.
@@ -97,7 +97,7 @@ def _cheaper(c: int, specs: Sequence[RewardSpec], scheduled: Collection[str]) ->
     may lift a 0; a weight of 0 only observes."""
     others: list[int] = []
     for other, spec in enumerate(specs):
-        combines = kind_facts(spec.kind).combines
+        combines = REWARD_KINDS[spec.kind].combines
         conditional = spec.part_of or spec.gates or spec.sources or combines
         changed = spec.transforms or spec.weight == 0 or spec.name in scheduled
         if not conditional and not changed and cost(spec) < cost(specs[c]):

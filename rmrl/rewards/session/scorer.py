@@ -95,6 +95,7 @@ class Scorer:
         self._times: dict[int, BusyTime] = {}
         for c in range(len(self.parts)):
             self._times[c] = BusyTime()
+        self._kinds: dict[int, ItemScorer] = {}
 
     def open(
         self, *, owner: Owner | None = None, ahead: bool = False, draw: Draw = ANY_STEP
@@ -266,7 +267,13 @@ class Scorer:
         return [score_item(row, self.specs[c]) for row in rows]
 
     def kind(self, c: int) -> ItemScorer:
-        """Return what scores items of whole responses for entry c of `parts`."""
+        """Return what scores items of whole responses for entry c of `parts`: one kind for all
+        batches, made by the first call."""
+        if c not in self._kinds:
+            self._kinds[c] = self._made_kind(c)
+        return self._kinds[c]
+
+    def _made_kind(self, c: int) -> ItemScorer:
         spec = self.parts[c]
 
         def preparing(role: str) -> AbstractContextManager[None]:
@@ -282,7 +289,7 @@ class Scorer:
             render=self._render,
             preparing=preparing,
         )
-        kind: ItemScorer = REWARD_KINDS[spec.kind].from_spec(spec, context)
+        kind = REWARD_KINDS[spec.kind].from_spec(spec, context)
         return kind if spec.reads.part == "all" else PartReader(kind, spec, self._counts[c])
 
     def state_dict(self) -> dict[str, Any]:

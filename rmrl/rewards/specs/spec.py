@@ -93,6 +93,11 @@ class Watch:
         return f"watched: {self.rows:.3g} of the rows{steps}"
 
 
+@dataclass(frozen=True, slots=True)
+class NoOptions:
+    """Of a kind that has no entries of its own."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardSpec:
     """A component of the reward. `index` is its position among the rewards (for rm_prompt_<i>:
@@ -122,7 +127,7 @@ class RewardSpec:
     """rm_preprocess / rm_postprocess of a model reward."""
     function: FunctionSource | None = None
     """Source from which workers load a rule's function."""
-    options: Any = None
+    options: Any = field(default_factory=NoOptions)
     """The kind's own entries: an instance of its `Options`."""
     sampling: Sampling | None = None
     engines: Mapping[str, EngineSpec] = field(default_factory=dict)

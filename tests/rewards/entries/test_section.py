@@ -12,7 +12,6 @@ from rmrl.config.schema import RewardConfig
 from rmrl.errors import ConfigError
 from rmrl.rewards.entries.names import Component
 from rmrl.rewards.entries.section import Section, Surroundings, http_server
-from rmrl.rewards.kinds import REWARD_KINDS
 
 
 def section(kind: str = "generative", **entries: Any) -> Section:
@@ -43,7 +42,7 @@ SERVER = {"url": "http://127.0.0.1:8000/v1", "model": "judge"}
 
 
 def sampled(kind: str, **entries: Any) -> Any:
-    return section(kind, sampling=entries).sampling(REWARD_KINDS[kind])
+    return section(kind, sampling=entries).sampling()
 
 
 def engine_settings(kind: str, **entries: Any) -> dict[str, Any]:
@@ -65,7 +64,7 @@ def engine_settings(kind: str, **entries: Any) -> dict[str, Any]:
         (lambda: sampled("generative", n=3), "n=3 with temperature=0 gives 3 equal votes"),
         (lambda: section("rule", transform="rank").transforms(), "are both given"),
         (
-            lambda: section(smapling={}).options(REWARD_KINDS["generative"]),
+            lambda: section(smapling={}).options(),
             "reward.specs.judge.smapling: no such entry; did you mean 'sampling'?",
         ),
         (
@@ -103,7 +102,7 @@ def test_entries_that_cannot_be(read: Callable[[], Any], words: str) -> None:
 
 def test_entries_that_can() -> None:
     section("generative").check_kind()
-    assert section("rule").sampling(REWARD_KINDS["rule"]) is None
+    assert section("rule").sampling() is None
     assert section("rule").transforms() == ({"kind": "sigmoid"},)
     assert section("generative", transform="rank").transforms() == ({"kind": "rank"},)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from rmrl.inference.reward_engine_base import TextOutput
 from rmrl.rewards.dropins.dropin import DropIn, load_dropin
+from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.kinds.rule.pool import RulePool
 from rmrl.rewards.kinds.shared.context import KindContext
 from rmrl.rewards.specs.spec import RewardSpec
@@ -65,6 +66,7 @@ def spec(kind: str, *, roles: Sequence[str] = ("main",), **entries: Any) -> Rewa
             "weight": 1.0,
             "engines": engines,
             "sampling": GREEDY,
+            "options": REWARD_KINDS[kind].Options(),
             **entries,
         }
     )

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from rmrl.inference.reward_engine_base import PoolingRequest, Runner, ValueOutput
 from rmrl.rewards.dropins.dropin import DropIn
 from rmrl.rewards.dropins.verdict import check_verdict
+from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.kinds.shared.context import KindContext
 from rmrl.rewards.kinds.shared.dropin_calls import take
 from rmrl.rewards.kinds.shared.inputs import Inputs, answers_in_parts
@@ -32,7 +33,7 @@ from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Message, ScoreItem, ScoreResult
 
 
-class BradleyTerryReward:
+class BradleyTerryReward(Kind):
     """A scalar reward model, or a classifier.
 
     Without a drop-in it reads the conversation through its chat template; without a template, the
@@ -53,19 +54,13 @@ class BradleyTerryReward:
         but none for a head with one label where no label is named."""
 
     roles: ClassVar[Mapping[str, Runner]] = {"main": "pooling"}
-    samples: ClassVar[bool] = False
     truncates: ClassVar[bool] = True
     labels_of: ClassVar[str] = "main"
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
-        self._spec = spec
-        self._context = context
+        super().__init__(spec, context)
         self._dropin = spec.dropin
         self._path = spec.engines["main"].path
-
-    @classmethod
-    def from_spec(cls, spec: RewardSpec, context: KindContext) -> BradleyTerryReward:
-        return cls(spec, context)
 
     @classmethod
     def check_options(cls, options: Options, where: str) -> list[str]:

@@ -21,6 +21,7 @@ from rmrl.rewards.kinds.code.judge import judged
 from rmrl.rewards.kinds.code.local import local_sandbox, run_locally
 from rmrl.rewards.kinds.code.request import CodeRequest, Outcome, Program
 from rmrl.rewards.kinds.code.row_tests import NoTestsError, in_row
+from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.kinds.remote.reward import Options as ServerOptions
 from rmrl.rewards.kinds.remote.reward import check_server, http_spec
 from rmrl.rewards.kinds.shared.rendering import Rendered
@@ -82,15 +83,14 @@ class Options:
     """sandbox_fusion: entries put into every post; null removes a default entry."""
 
 
-class CodeReward:
+class CodeReward(Kind):
     """Runs the code of every response."""
 
     Options: ClassVar[type[Options]] = Options
-    roles: ClassVar[dict[str, Any]] = {}
-    samples: ClassVar[bool] = False
+    works_in: ClassVar[str] = "a sandbox on this machine"
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
-        self._options = spec.options if isinstance(spec.options, Options) else Options()
+        self._options = spec.options
         self._context = context
         self._sandbox = None
         if self._options.where == LOCAL:
@@ -100,35 +100,30 @@ class CodeReward:
             self._sandbox = sandbox
 
     @classmethod
-    def from_spec(cls, spec: RewardSpec, context: KindContext) -> CodeReward:
-        """The kind of a reward. Raises ConfigError where there is no local sandbox."""
-        return cls(spec, context)
-
-    @staticmethod
-    def check_options(options: Options, where: str) -> list[str]:
+    def check_options(cls, options: Options, where: str) -> list[str]:
         """All problems of the entries, as sentences that begin with `where`."""
         return option_problems(options, where)
 
-    @staticmethod
-    def server_of(options: Options, where: str) -> HTTPSpec | None:
+    @classmethod
+    def server_of(cls, options: Options, where: str) -> HTTPSpec | None:
         """The service that runs the programs; None for the local sandbox."""
         if options.where == LOCAL:
             return None
         return http_spec(_server_options(options), where)
 
-    @staticmethod
-    def machine_problem(spec: RewardSpec) -> str:
+    @classmethod
+    def machine_problem(cls, spec: RewardSpec) -> str:
         """Why programs cannot run on this machine; "" where they can."""
         options = spec.options
-        if not isinstance(options, Options) or options.where != LOCAL:
+        if options.where != LOCAL:
             return ""
         sandbox = local_sandbox(options.python)
         return sandbox if isinstance(sandbox, str) else ""
 
-    @staticmethod
-    def machine_report(spec: RewardSpec) -> str:
+    @classmethod
+    def machine_report(cls, spec: RewardSpec) -> str:
         """Return what the programs run in, as a sentence."""
-        options = spec.options if isinstance(spec.options, Options) else Options()
+        options = spec.options
         if options.where != LOCAL:
             return f"programs run on the service at {options.url}"
         sandbox = local_sandbox(options.python)
@@ -139,10 +134,10 @@ class CodeReward:
             f" network, {options.time_s:g} s and {options.memory_mb} MB each"
         )
 
-    @staticmethod
-    def missing_reference(spec: RewardSpec, item: ScoreItem) -> str:
+    @classmethod
+    def missing_reference(cls, spec: RewardSpec, item: ScoreItem) -> str:
         """Why a row has no tests; "" where it has."""
-        options = spec.options if isinstance(spec.options, Options) else Options()
+        options = spec.options
         try:
             in_row(item, options.tests)
         except NoTestsError as error:

@@ -22,6 +22,7 @@ from rmrl.rewards.kinds.judge.asking import conversation_text, fill, question_of
 from rmrl.rewards.kinds.judge.ballots import judge_columns, judge_sample
 from rmrl.rewards.kinds.judge.refusal import is_refusal
 from rmrl.rewards.kinds.judge.samples import JudgeSample
+from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.kinds.shared.context import KindContext
 from rmrl.rewards.kinds.shared.dropin_calls import call_dropin, named_columns, origin_of, take
 from rmrl.rewards.kinds.shared.inputs import Inputs, answers_in_parts
@@ -54,7 +55,7 @@ QUESTION = (
 INTRODUCTION = "A critique of the reply above:\n"
 
 
-class CritiqueReward:
+class CritiqueReward(Kind):
     """Two models, one after the other. With sampling.n > 1 the score is the mean over the critiques
     that could be scored.
 
@@ -82,14 +83,9 @@ class CritiqueReward:
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
         assert spec.sampling is not None
-        self._spec = spec
-        self._context = context
+        super().__init__(spec, context)
         self._sampling = spec.sampling
-        self._options: CritiqueReward.Options = spec.options or self.Options()
-
-    @classmethod
-    def from_spec(cls, spec: RewardSpec, context: KindContext) -> CritiqueReward:
-        return cls(spec, context)
+        self._options: CritiqueReward.Options = spec.options
 
     @classmethod
     def check_options(cls, options: Options, where: str) -> list[str]:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rmrl.registry import did_you_mean
+from rmrl.rewards.kinds.kind import Kind
 from rmrl.types import ScoreResult
 
 _HOW = ("mean", "min", "median", "lower_bound")
@@ -36,17 +37,15 @@ class EnsembleOptions:
     """lower_bound: standard deviations below the mean."""
 
 
-class Ensemble:
+class Ensemble(Kind):
     """A reward without an engine: the scorer has the members' scores and calls
     `ensemble_results`."""
 
     Options = EnsembleOptions
-    roles: ClassVar[Mapping[str, Any]] = {}
-    samples: ClassVar[bool] = False
     combines: ClassVar[bool] = True
 
-    @staticmethod
-    def check_options(options: EnsembleOptions, where: str) -> list[str]:
+    @classmethod
+    def check_options(cls, options: EnsembleOptions, where: str) -> list[str]:
         """Problems of the entries, one sentence each."""
         problems: list[str] = []
         # A configuration file may hold another type than the annotation states.

@@ -40,6 +40,7 @@ from rmrl.rewards.kinds.judge.rounds import VotesUntil, sampling_problem, votes_
 from rmrl.rewards.kinds.judge.samples import JudgeSample
 from rmrl.rewards.kinds.judge.token_scores import ScoreTokens, score_token_problems
 from rmrl.rewards.kinds.judge.votes import VOTES, numeric, parsed_vote, read_vote
+from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.kinds.shared.context import KindContext
 from rmrl.rewards.kinds.shared.inputs import Inputs, answers_in_parts
 from rmrl.rewards.kinds.shared.rendering import (
@@ -61,7 +62,7 @@ RATE = "How good is the response?"
 CHECK = "Is the response a correct and helpful answer to the prompt?"
 
 
-class GenerativeReward:
+class GenerativeReward(Kind):
     """An LLM judge. With sampling.n > 1 the score is computed from the votes that could be read."""
 
     @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,9 +109,8 @@ class GenerativeReward:
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
         assert spec.sampling is not None
-        self._spec = spec
-        self._context = context
-        self._options: GenerativeReward.Options = spec.options or self.Options()
+        super().__init__(spec, context)
+        self._options: GenerativeReward.Options = spec.options
         self._sampling = spec.sampling
         self._until: VotesUntil | None = None
         if self._options.votes_until:
@@ -144,10 +144,6 @@ class GenerativeReward:
                 " probabilities of chosen tokens; give a checkpoint with path=<folder or hub id>"
                 " instead, or ask for a written verdict with sampling.choice=[...]"
             )
-
-    @classmethod
-    def from_spec(cls, spec: RewardSpec, context: KindContext) -> GenerativeReward:
-        return cls(spec, context)
 
     @classmethod
     def check_options(cls, options: Options, where: str) -> list[str]:

@@ -35,6 +35,7 @@ from rmrl.rewards.kinds.group.judge import GroupJudge, JudgeSettings
 from rmrl.rewards.kinds.group.votes import Outcome
 from rmrl.rewards.kinds.judge.asking import conversation_text
 from rmrl.rewards.kinds.judge.meta_votes import MetaEntries, keep_problem, meta_problems
+from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.kinds.shared.context import KindContext
 from rmrl.rewards.kinds.shared.dropin_calls import take
 from rmrl.rewards.kinds.shared.rendering import Rendered
@@ -52,7 +53,7 @@ AGGREGATES: Mapping[str, Callable[[int, Sequence[Game]], list[float | None]]] = 
 ALONE = "it is the only response to its prompt: there is nothing to compare it with"
 
 
-class GroupReward:
+class GroupReward(Kind):
     """Relative judgement: a response's score compares it with the others of its prompt and is no
     measure of quality by itself."""
 
@@ -105,9 +106,8 @@ class GroupReward:
     truncates: ClassVar[bool] = True
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
-        self._spec = spec
-        self._context = context
-        self._options: GroupReward.Options = spec.options or self.Options()
+        super().__init__(spec, context)
+        self._options: GroupReward.Options = spec.options
         options = self._options
         settings = JudgeSettings(
             listwise=options.how == "listwise",
@@ -121,10 +121,6 @@ class GroupReward:
             keep=options.meta.get("keep", 0),
         )
         self._judge = GroupJudge(spec, context, settings)
-
-    @classmethod
-    def from_spec(cls, spec: RewardSpec, context: KindContext) -> GroupReward:
-        return cls(spec, context)
 
     @classmethod
     def check_options(cls, options: Options, where: str) -> list[str]:
@@ -161,8 +157,8 @@ class GroupReward:
             )
         return problems
 
-    @staticmethod
-    def dropin_problem(dropin: DropIn | None, options: Options, sampling: Sampling) -> str:  # noqa: ARG004
+    @classmethod
+    def dropin_problem(cls, dropin: DropIn | None, options: Options, sampling: Sampling) -> str:  # noqa: ARG003
         """Why a second model has no votes to choose from, as the end of a sentence; "" where it
         has, or where there is none."""
         return keep_problem(options.meta, sampling.n, "sampling.n")

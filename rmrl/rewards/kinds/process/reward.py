@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from rmrl.errors import RewardError
 from rmrl.inference.reward_engine_base import PoolingRequest, Runner, TokenOutput
 from rmrl.rewards.dropins.verdict import RowError, check_verdict
+from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.kinds.process.frame import frame_of, plain_frame
 from rmrl.rewards.kinds.process.parts import (
     ACTIVATIONS,
@@ -59,7 +60,7 @@ class _Read:
     parts: Parts
 
 
-class ProcessReward:
+class ProcessReward(Kind):
     """A process reward model.
 
     Responses are not fenced, since the model follows no instructions; their special tokens are
@@ -91,21 +92,15 @@ class ProcessReward:
         score counts."""
 
     roles: ClassVar[Mapping[str, Runner]] = {"main": "token_pooling"}
-    samples: ClassVar[bool] = False
     scores_steps: ClassVar[bool] = True
     truncates: ClassVar[bool] = True
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
-        self._spec = spec
-        self._context = context
-        self._options: ProcessReward.Options = spec.options or self.Options()
+        super().__init__(spec, context)
+        self._options: ProcessReward.Options = spec.options
         self._dropin = None
         if spec.dropin is not None and spec.dropin.preprocess is not None:
             self._dropin = spec.dropin
-
-    @classmethod
-    def from_spec(cls, spec: RewardSpec, context: KindContext) -> ProcessReward:
-        return cls(spec, context)
 
     @classmethod
     def check_options(cls, options: Options, where: str) -> list[str]:

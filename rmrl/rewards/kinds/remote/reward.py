@@ -20,6 +20,7 @@ from rmrl.errors import ConfigError
 from rmrl.inference.reward_engine_base import ValueOutput
 from rmrl.registry import did_you_mean
 from rmrl.rewards.kinds.judge.asking import conversation_text
+from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.kinds.shared.context import KindContext
 from rmrl.rewards.kinds.shared.rendering import Rendered
 from rmrl.rewards.kinds.shared.row_fields import row_fields, row_fields_problems
@@ -66,13 +67,11 @@ class Options:
     extra_info where it has no such key."""
 
 
-class RemoteReward:
+class RemoteReward(Kind):
     """A reward server that scores every response; deadlines, retries and limits belong to the
     wire."""
 
     Options: ClassVar[type[Options]] = Options
-    roles: ClassVar[dict[str, Any]] = {}
-    samples: ClassVar[bool] = False
     scores_on_server: ClassVar[bool] = True
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
@@ -85,18 +84,13 @@ class RemoteReward:
                 f" score; use kind: {kind} for it, or one of {', '.join(REWARD_WIRES)}"
             )
         self._context = context
-        options = spec.options if isinstance(spec.options, Options) else Options()
+        options = spec.options
         self._template = options.template
         self._fields = options.fields
         self._reads_rows = reads_rows(spec.remote.wire)
 
     @classmethod
-    def from_spec(cls, spec: RewardSpec, context: KindContext) -> RemoteReward:
-        """The kind of a reward. Raises ConfigError for a wire that returns no scores."""
-        return cls(spec, context)
-
-    @staticmethod
-    def check_options(options: Options, where: str) -> list[str]:
+    def check_options(cls, options: Options, where: str) -> list[str]:
         """All problems of the entries, as sentences that begin with `where`."""
         return check_server(options, where)
 

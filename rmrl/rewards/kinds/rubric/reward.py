@@ -25,6 +25,7 @@ from rmrl.rewards.dropins.dropin import DropIn
 from rmrl.rewards.kinds.generative.reward import GenerativeReward, token_sampling
 from rmrl.rewards.kinds.judge.asking import answer_form, conversation_text, fill, template
 from rmrl.rewards.kinds.judge.token_scores import ScoreTokens
+from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.kinds.rubric.columns import criterion_columns, criterion_record
 from rmrl.rewards.kinds.rubric.combine import COMBINERS
 from rmrl.rewards.kinds.rubric.criteria import CriteriaError, Criterion, Verdict
@@ -92,7 +93,7 @@ class _Asked:
         return dataclasses.replace(self.reads[0], text=text, left_out=self.left_out)
 
 
-class RubricReward:
+class RubricReward(Kind):
     """A judge of criteria, each by the probabilities of its answers; nothing is written or
     parsed. Raises ConfigError where an answer of the configured criteria is not one token."""
 
@@ -105,8 +106,7 @@ class RubricReward:
         if spec.remote is not None:
             raise ConfigError(f"reward.specs.{spec.name}: {self.machine_problem(spec)}")
         assert spec.sampling is not None
-        self._spec = spec
-        self._context = context
+        super().__init__(spec, context)
         self._options: Options = spec.options
         self._sampling = token_sampling(spec.sampling)
         self._where = f"reward.specs.{spec.name}.criteria"
@@ -123,13 +123,13 @@ class RubricReward:
             return HolisticRubric(spec, context)
         return cls(spec, context)
 
-    @staticmethod
-    def check_options(options: Options, where: str) -> list[str]:
+    @classmethod
+    def check_options(cls, options: Options, where: str) -> list[str]:
         """Problems of the entries, one sentence each."""
         return option_problems(options, where)
 
-    @staticmethod
-    def dropin_problem(dropin: DropIn | None, options: Options, sampling: Sampling) -> str:
+    @classmethod
+    def dropin_problem(cls, dropin: DropIn | None, options: Options, sampling: Sampling) -> str:
         """Why it takes no drop-in, or which sampling it does not read, as the end of a sentence; ""
         without either."""
         if dropin is None:
@@ -145,8 +145,8 @@ class RubricReward:
             " the reward otherwise, or write the criteria into the drop-in of a generative reward"
         )
 
-    @staticmethod
-    def machine_problem(spec: RewardSpec) -> str:
+    @classmethod
+    def machine_problem(cls, spec: RewardSpec) -> str:
         """Why a server cannot judge each criterion, or which answers of the configured criteria are
         no single tokens, where the judge's tokenizer is in a folder; "" with holistic."""
         if spec.options.combine == HOLISTIC:
@@ -177,15 +177,15 @@ class RubricReward:
             return " ".join(error.problems)
         return ""
 
-    @staticmethod
-    def file_content(options: Options) -> str:
+    @classmethod
+    def file_content(cls, options: Options) -> str:
         """The criteria of the file that `criteria` names; "" where it names none."""
         if not isinstance(options.criteria, str):
             return ""
         return repr(RowCriteria(options, "rubric").configured)
 
-    @staticmethod
-    def missing_reference(spec: RewardSpec, item: ScoreItem) -> str:
+    @classmethod
+    def missing_reference(cls, spec: RewardSpec, item: ScoreItem) -> str:
         """Why a row has no criteria; "" where it has."""
         return RowCriteria(spec.options, f"reward.specs.{spec.name}").problem(item)
 

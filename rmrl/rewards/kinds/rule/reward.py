@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from rmrl.rewards.dropins.dropin import FunctionSource
 from rmrl.rewards.dropins.signatures import InLists, rule_form
+from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.kinds.rule.pool import RulePool
 from rmrl.rewards.kinds.rule.worker import GROUP
 from rmrl.types import ScoreItem, ScoreResult
@@ -41,15 +42,13 @@ class Options:
     arrive as text are tokenized with it."""
 
 
-class RuleReward:
+class RuleReward(Kind):
     """A rule as a reward kind.
 
     A drop-in file is read once, on construction: editing it during a run changes nothing.
     """
 
     Options: ClassVar[type[Options]] = Options
-    roles: ClassVar[Mapping[str, Any]] = {}
-    samples: ClassVar[bool] = False
     calls_function: ClassVar[bool] = True
 
     def __init__(
@@ -90,8 +89,9 @@ class RuleReward:
         if spec.dropin is not None and spec.dropin.compute_score is not None:
             form = rule_form(spec.dropin.compute_score, spec.name)
             token_ids = isinstance(form, InLists) and form.reads_token_ids
-        path = spec.options.tokenizer if isinstance(spec.options, Options) else ""
-        tokenizer = context.tokenizer(path) if token_ids and path else None
+        tokenizer = None
+        if token_ids and spec.options.tokenizer:
+            tokenizer = context.tokenizer(spec.options.tokenizer)
         return cls(
             spec.name,
             spec.function,

@@ -21,6 +21,7 @@ from rmrl.inference.reward_engine_base import EmbedOutput, EmbedRequest, Runner
 from rmrl.models.checkpoint_inspect import sentence_settings
 from rmrl.rewards.dropins.verdict import RowError, check_verdict
 from rmrl.rewards.kinds.judge.asking import conversation_text
+from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.kinds.shared.context import KindContext
 from rmrl.rewards.kinds.shared.dropin_calls import origin_of, take
 from rmrl.rewards.kinds.shared.rendering import (
@@ -60,7 +61,7 @@ class Compared:
         return "\n---\n".join(self.texts)
 
 
-class SimilarityReward:
+class SimilarityReward(Kind):
     """Cosine to the nearest of a row's references.
 
     Responses are neither fenced nor changed: an embedding model follows no instructions.
@@ -82,20 +83,14 @@ class SimilarityReward:
         """Text before both, for models that were trained with one, e.g. "query: "."""
 
     roles: ClassVar[Mapping[str, Runner]] = {"main": "embed"}
-    samples: ClassVar[bool] = False
     truncates: ClassVar[bool] = True
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
-        self._spec = spec
-        self._context = context
-        self._options: SimilarityReward.Options = spec.options or self.Options()
+        super().__init__(spec, context)
+        self._options: SimilarityReward.Options = spec.options
         self._dropin = None
         if spec.dropin is not None and spec.dropin.preprocess is not None:
             self._dropin = spec.dropin
-
-    @classmethod
-    def from_spec(cls, spec: RewardSpec, context: KindContext) -> SimilarityReward:
-        return cls(spec, context)
 
     @classmethod
     def check_options(cls, options: Options, where: str) -> list[str]:
@@ -116,7 +111,7 @@ class SimilarityReward:
     @classmethod
     def missing_reference(cls, spec: RewardSpec, item: ScoreItem) -> str:
         """Why the row has no reference to compare with; "" where it has one."""
-        options: SimilarityReward.Options = spec.options or cls.Options()
+        options: SimilarityReward.Options = spec.options
         return own_references(item, options.reference).missing
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:

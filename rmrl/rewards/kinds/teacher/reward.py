@@ -24,6 +24,7 @@ from rmrl.inference.reward_engine_base import LogprobsOutput, LogprobsRequest, R
 from rmrl.registry import did_you_mean
 from rmrl.rewards.dropins.dropin import DropIn
 from rmrl.rewards.kinds.bradley_terry.reward import prompt_turns
+from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.kinds.shared.context import KindContext
 from rmrl.rewards.kinds.shared.inputs import PART_ROWS, answers_in_parts
 from rmrl.rewards.kinds.shared.tokenizing import Rendered, tokenize_all
@@ -43,7 +44,7 @@ class _Read:
     """Position of the first response token."""
 
 
-class TeacherReward:
+class TeacherReward(Kind):
     """A teacher. It reads a response as it is: it follows no instruction in it, and rates the very
     tokens of the policy."""
 
@@ -61,17 +62,11 @@ class TeacherReward:
         response's score, like that of any other reward."""
 
     roles: ClassVar[Mapping[str, Runner]] = {"main": "generate"}
-    samples: ClassVar[bool] = False
     rates_tokens: ClassVar[bool] = True
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
-        self._spec = spec
-        self._context = context
-        self._options: TeacherReward.Options = spec.options or self.Options()
-
-    @classmethod
-    def from_spec(cls, spec: RewardSpec, context: KindContext) -> TeacherReward:
-        return cls(spec, context)
+        super().__init__(spec, context)
+        self._options: TeacherReward.Options = spec.options
 
     @classmethod
     def check_options(cls, options: Options, where: str) -> list[str]:
@@ -90,7 +85,7 @@ class TeacherReward:
         return problems
 
     @classmethod
-    def dropin_problem(cls, dropin: DropIn | None, *_: Any) -> str:
+    def dropin_problem(cls, dropin: DropIn | None, options: Options, sampling: Any) -> str:  # noqa: ARG003
         """Why it cannot work with this drop-in."""
         if dropin is None:
             return ""

@@ -56,6 +56,7 @@ async def score(
 def reward_of(
     remote: HTTPSpec, tokenizer: Any = None, calls: Any = None, **fields: Any
 ) -> RemoteReward:
+    fields = {"options": Options()} | fields
     spec = RewardSpec(name="r", kind="remote", weight=1.0, remote=remote, **fields)
     pool: Any = None
     ways = {"remote": calls} if calls else {}

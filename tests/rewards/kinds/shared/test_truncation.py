@@ -19,7 +19,6 @@ from rmrl.inference.reward_engine_base import EmbedOutput, PoolingRequest, Token
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.kinds.bradley_terry.reward import BradleyTerryReward
 from rmrl.rewards.kinds.critique.reward import CritiqueReward
-from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.kinds.generative.reward import GenerativeReward
 from rmrl.rewards.kinds.group.reward import GroupReward
 from rmrl.rewards.kinds.process.reward import ProcessReward
@@ -366,7 +365,7 @@ async def test_each_embedded_text_is_cut_by_itself(plain: Any, made: Any):
 
 @pytest.mark.parametrize("kind", REWARD_KINDS)
 def test_the_kinds_that_read_texts_can_cut_them(kind: str):
-    facts = kind_facts(kind)
+    facts = REWARD_KINDS[kind]
     assert facts.truncates == (bool(facts.roles) and not facts.rates_tokens)
 
 

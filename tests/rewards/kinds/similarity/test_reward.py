@@ -51,7 +51,7 @@ def ask(tokenizer: Any, tmp_path: Path) -> Ask:
         made = spec(
             "similarity",
             sampling=None,
-            options=options,
+            options=options or Options(),
             dropin=dropin(tmp_path, code) if code else None,
         )
         given = [items(row, truth="reference")[0] if isinstance(row, str) else row for row in rows]
