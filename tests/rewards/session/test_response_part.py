@@ -225,7 +225,7 @@ async def test_a_rule_in_the_form_of_trl_sees_the_part(tmp_path: Path):
     dropin = load_dropin(path, "trl")
     spec = RewardSpec(
         name="trl", kind="rule", weight=1.0, dropin=dropin, function=dropin.source,
-        whole_groups=True, reads=ANSWER,
+        whole_groups=True, reads=ANSWER, options=RuleReward.Options(),
     )  # fmt: skip
     sampled: list[ResponseRow] = []
     for row in rows("<think>a</think>four", "bb", "<think>c", group_size=3):
