@@ -122,15 +122,15 @@ class Section:
                 f"{self.where}.kind={kind}: not a kind{did_you_mean(kind, list(REWARD_KINDS))}"
             )
         try:
-            found: Any = REWARD_KINDS[kind]
+            loaded: Any = REWARD_KINDS[kind]
         except (ImportError, AttributeError) as error:
             raise ConfigError(
                 f"{self.where}.kind={kind}: {error}; give package.module:Class of something that"
                 " can be imported"
             ) from error
-        if not (isinstance(found, type) and issubclass(found, Kind)):
+        if not (isinstance(loaded, type) and issubclass(loaded, Kind)):
             raise ConfigError(
-                f"{self.where}.kind={kind}: {found!r} does not extend rmrl.rewards.kinds.kind.Kind:"
+                f"{self.where}.kind={kind}: {loaded!r} does not extend rmrl.rewards.kinds.kind.Kind:"
                 f" write `class {kind.rpartition(':')[2]}(Kind)`, see docs/extending.md"
             )
 
