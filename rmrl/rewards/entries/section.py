@@ -130,8 +130,8 @@ class Section:
             ) from error
         if not (isinstance(loaded, type) and issubclass(loaded, Kind)):
             raise ConfigError(
-                f"{self.where}.kind={kind}: {loaded!r} does not extend rmrl.rewards.kinds.kind.Kind:"
-                f" write `class {kind.rpartition(':')[2]}(Kind)`, see docs/extending.md"
+                f"{self.where}.kind={kind}: it does not extend rmrl.rewards.kinds.kind.Kind; write"
+                f" `class {kind.rpartition(':')[2]}(Kind)` there, as docs/extending.md shows"
             )
 
     def shared(self, *, timeout_s: float, needs_model: bool) -> dict[str, Any]:

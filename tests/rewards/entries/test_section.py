@@ -54,6 +54,11 @@ def engine_settings(kind: str, **entries: Any) -> dict[str, Any]:
     [
         (lambda: section("generativ").check_kind(), "kind=generativ: not a kind"),
         (lambda: section("nowhere.at.all:Kind").check_kind(), "nowhere"),
+        (
+            lambda: section("rmrl.types:ScoreItem").check_kind(),
+            "kind=rmrl.types:ScoreItem: it does not extend rmrl.rewards.kinds.kind.Kind; write"
+            " `class ScoreItem(Kind)`",
+        ),
         (lambda: section("rule", overlong="truncate_middle").overlong(), "nothing to cut"),
         (lambda: sampled("rule", n=4), "samples nothing"),
         (lambda: sampled("generative", n=0), "sampling.n=0: give at least 1 vote"),
