@@ -1,17 +1,16 @@
-"""Write docs/keys-of-verl.md from the table in rmrl/config/verl."""
+"""Write docs/keys-of-verl.md from the table in rmrl/config/compat/keys_of_verl.yaml."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from rmrl.config.verl import KeyFate
-from rmrl.config.verl.table import SECTIONS
+from rmrl.config.compat.keys_of_verl import SECTIONS, KeyFate
 from scripts.wrap_prose import wrap
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "keys-of-verl.md"
 HEAD = """# The keys of verl
 
-What becomes of each key of a verl command line, written from the table in `rmrl/config/verl` by `scripts/write_verl_keys.py`. Keys that
+What becomes of each key of a verl command line, written from the table in `rmrl/config/compat/keys_of_verl.yaml` by `scripts/write_verl_keys.py`. Keys that
 stand in [configuration](configuration.md) and not here have verl's meaning. `rmrl migrate SCRIPT` shows it for a script of your own;
 [coming from verl](coming-from.md#verl) says the rest.
 

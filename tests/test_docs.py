@@ -18,7 +18,7 @@ from rmrl import commands
 from rmrl.assemble.resolve import resolve
 from rmrl.cluster.devices import cpu_devices
 from rmrl.config.check_reward import reward_problems
-from rmrl.config.legacy import translate
+from rmrl.config.compat import translate
 from rmrl.config.load import compose_config
 from rmrl.config.schema import Config, ScoreConfig
 from rmrl.rewards.dropins.dropin import load_dropin

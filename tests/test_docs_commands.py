@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmrl.config.legacy import translate
+from rmrl.config.compat import translate
 from rmrl.config.load import compose_config
 from tests.test_readme import PAGES, ROOT
 

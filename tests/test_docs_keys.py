@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from rmrl.config.compat.keys_of_verl import TABLE, fate_of
 from rmrl.config.load import compose_config
 from rmrl.config.schema import Config, ScoreConfig
 from rmrl.config.typed import unknown_key
-from rmrl.config.verl import TABLE, fate_of
 from tests import docs_pages
 
 ROOT = docs_pages.ROOT

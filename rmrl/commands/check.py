@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from rmrl.commands.command import FUNCTIONS, FlagCommand
 from rmrl.config.command_line import add_file_flags, file_flags
+from rmrl.config.compat import own_arguments
 from rmrl.config.installed import refuse_other_rmrl
 from rmrl.config.load import compose_config, starts_training
 from rmrl.config.schema import Config, ScoreConfig, ScoreTrainerConfig
-from rmrl.config.verl import own_arguments
 from rmrl.errors import ConfigError, DataError
 from rmrl.logs import begin_run
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from rmrl.commands.command import FlagCommand
-from rmrl.config.migrate import Migrated, migrate, preamble, to_script
+from rmrl.config.compat.migrate import Migrated, migrate, preamble, to_script
 from rmrl.errors import ConfigError
 
 

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rmrl.files import DATA_SUFFIXES
 
@@ -58,9 +59,25 @@ class CommandLine:
         return words
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One override of a command line."""
+
+    key: str
+    """Dotted, without the + in front."""
+    value: Any
+    """The value that Hydra reads; None for a sweep or a deletion."""
+    text: str
+    """The override as it was typed."""
+    plain: bool = True
+    """False for a sweep (`a=1,2`) and a deletion (`~a`), which have no single value."""
+    origin: int = 0
+    """Position on the command line; entries of one mapping share it."""
+
+
 def command_line(arguments: Sequence[str]) -> CommandLine:
     """Sort the words of a command line. --config-path, for which training has another meaning
-    (`rmrl.config.verl.files`), is another name of --config-dir."""
+    (`rmrl.config.compat.files`), is another name of --config-dir."""
     folder, rest = pop_flag(arguments, FOLDER + PATH)
     name, rest = pop_flag(rest, NAME)
     overrides: list[str] = []

@@ -33,7 +33,15 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rmrl.config.command_line import CommandLine, command_line, is_flag, malformed, names_data
+from rmrl.config.command_line import (
+    CommandLine,
+    Setting,
+    command_line,
+    is_flag,
+    malformed,
+    names_data,
+)
+from rmrl.config.compat import GROUPS, may_be_of_verl, own_arguments
 from rmrl.config.hidden import hide_secrets
 from rmrl.config.schema import (
     CalibrateConfig,
@@ -45,7 +53,6 @@ from rmrl.config.schema import (
 )
 from rmrl.config.section import SECTION, is_section_file, read_section, section_path
 from rmrl.config.typed import Root, annotation, is_free, takes_list, to_config, unknown_key
-from rmrl.config.verl import Setting, apply, own_arguments
 from rmrl.errors import ConfigError, Interrupted, Problems, RmrlError, SweepError, first_line
 from rmrl.registry import did_you_mean
 
@@ -73,10 +80,6 @@ _NO_LOG_FILES = ("hydra/job_logging=none", "hydra/hydra_logging=none")
 _BROKEN = (HydraException, OmegaConfBaseException, yaml.YAMLError, OSError, UnicodeDecodeError)
 """What composing raises; of files of the user's own also what reading raises."""
 
-_GROUPS_OF_VERL = re.compile(
-    "actor|critic|ref|rollout|data|model|reward|reward_model|engine|optim|distillation"
-)
-
 
 def shipped(folder: str) -> Path:
     """Return a folder that ships with rmrl ("configs", "reward_functions"): beside the package in a
@@ -92,7 +95,6 @@ class _OwnFiles(SearchPathPlugin):
     folder: ClassVar[Path | None] = None
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """See `SearchPathPlugin`."""
         if self.folder is not None:
             search_path.append("command-line", f"file://{self.folder.resolve()}")
 
@@ -104,12 +106,9 @@ def register() -> None:
     Once per process: Hydra copies its stored nodes, and reading the dataclasses takes longer than
     composing.
     """
-    ConfigStore.instance().store(name="rmrl_defaults", node=Config)
-    ConfigStore.instance().store(name="rmrl_score_defaults", node=ScoreConfig)
-    ConfigStore.instance().store(name="rmrl_eval_defaults", node=EvalConfig)
-    ConfigStore.instance().store(name="rmrl_calibrate_defaults", node=CalibrateConfig)
-    ConfigStore.instance().store(name="rmrl_compare_defaults", node=CompareConfig)
-    ConfigStore.instance().store(name="rmrl_serve_defaults", node=ServeConfig)
+    for root, name in CONFIG_NAMES.items():
+        start = "rmrl_defaults" if root is Config else f"rmrl_{name}_defaults"
+        ConfigStore.instance().store(name=start, node=root)
     Plugins.instance().register(_OwnFiles)
 
 
@@ -224,10 +223,8 @@ def _raw(name: str, overrides: Sequence[str], folder: Path | None) -> DictConfig
     try:
         return compose(name, overrides=list(overrides))
     except _BROKEN as error:
-        problems: list[str] = []
-        if overrides and not _value_problem(None, name, folder):
-            for text in overrides:
-                problems.append(_value_problem(text, name, folder))
+        texts = overrides if overrides and not _value_problem(None, name, folder) else ()
+        problems = [_value_problem(text, name, folder) for text in texts]
         problems = list(filter(None, problems)) or [_sentence(error, name, folder)]
         raise ConfigError(problems) from error
 
@@ -241,22 +238,26 @@ def normalise(overrides: Sequence[str], root: type = Config) -> list[str]:
     """
     settings, problems = parse(overrides)
     of_verl = [setting for setting in settings if _may_be_of_verl(setting, root)]
-    applied = apply(of_verl)
-    problems += applied.problems
+    becomes = {setting.origin: [setting.text] for setting in settings}
     normalised: list[str] = []
-    for text in applied.converted:
-        normalised += _check_override(text, root, problems)
-    origins = {setting.origin for setting in settings}
-    verl_origins = {setting.origin for setting in of_verl}
+    notices: list[str] = []
+    if any(map(may_be_of_verl, of_verl)):
+        from rmrl.config.compat.apply import apply
+
+        applied = apply(of_verl)
+        problems += applied.problems
+        notices = applied.notices
+        becomes |= {setting.origin: applied.passed_on(setting.origin) for setting in of_verl}
+        for text in applied.converted:
+            normalised += _check_override(text, root, problems)
     for origin, text in enumerate(overrides):
-        if origin not in origins:
+        if origin not in becomes:
             normalised.append(text)  # a flag
-            continue
-        for override in applied.passed_on(origin) if origin in verl_origins else [text]:
+        for override in becomes.get(origin, ()):
             normalised += _check_override(override, root, problems)
     if problems:
         raise ConfigError(problems)
-    for line in applied.notices:
+    for line in notices:
         _log.info(line)
     return normalised
 
@@ -467,7 +468,7 @@ def _check_override(text: str, root: type, problems: list[str]) -> list[str]:
     if key == "hydra" or key.startswith(("hydra.", "hydra/")):
         return [text]
     if override.package is not None:
-        if _GROUPS_OF_VERL.fullmatch(key):
+        if key in GROUPS:
             problems.append(
                 f"{text}: verl's groups of configuration files do not exist here; give the keys"
                 " that the group sets"

@@ -16,7 +16,7 @@ from rmrl.assemble.rules_by_source import choose_rules_of
 from rmrl.cluster.device_survey import find_devices, joined_address
 from rmrl.cluster.devices import Devices, cpu_devices, local_devices
 from rmrl.config.check_reward import reward_problems
-from rmrl.config.legacy import needs_rule_of_source, translate
+from rmrl.config.compat import needs_rule_of_source, translate
 from rmrl.config.plain_checks import field_problems
 from rmrl.config.schema import RewardConfig, ScoreConfig
 from rmrl.data.column_names import column_names

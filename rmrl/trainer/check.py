@@ -23,7 +23,7 @@ from rmrl.cluster.device_survey import find_devices
 from rmrl.cluster.devices import Devices, cpu_devices
 from rmrl.cluster.memory_plan import MemoryPlan
 from rmrl.config.check import config_problems
-from rmrl.config.legacy import translate
+from rmrl.config.compat import translate
 from rmrl.config.schema import Config, CriticConfig
 from rmrl.data.dataset import PromptTable, iterate_rows, load_prompts, make_prompt
 from rmrl.data.loader import PromptLoader

@@ -19,7 +19,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from rmrl.config.check import config_problems
-from rmrl.config.legacy import needs_rule_of_source, start_from_rules, translate
+from rmrl.config.compat import needs_rule_of_source, start_from_rules, translate
 from rmrl.config.load import compose_config
 from rmrl.config.schema import Config
 from rmrl.errors import ConfigError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rmrl.config.legacy import needs_rule_of_source, start_from_rules, translate
+from rmrl.config.compat import needs_rule_of_source, start_from_rules, translate
 from rmrl.config.schema import Config
 from rmrl.errors import ConfigError
 

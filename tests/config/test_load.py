@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmrl.config.check import config_problems
-from rmrl.config.legacy import translate
+from rmrl.config.compat import translate
 from rmrl.config.load import compose_config, normalise, to_yaml
 from rmrl.config.schema import Config, MegatronConfig
 from rmrl.errors import ConfigError

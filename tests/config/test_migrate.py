@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rmrl.cli import main
+from rmrl.config.compat.migrate import migrate
 from rmrl.config.load import compose_config
-from rmrl.config.migrate import migrate
 from rmrl.errors import ConfigError
 
 GRPO = """#!/bin/bash

@@ -14,7 +14,7 @@ import itertools
 import numpy as np
 import pytest
 
-from rmrl.config.legacy import translate
+from rmrl.config.compat import translate
 from rmrl.config.schema import Config
 from rmrl.rewards.combine import combine, weights_matrix
 from rmrl.rewards.entries.names import named_rewards

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmrl.config.check import config_problems
-from rmrl.config.legacy import translate
+from rmrl.config.compat import translate
 from rmrl.config.load import compose_config
 from rmrl.config.schema import Config
 from rmrl.data.write import write_rows

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmrl.config.verl.shell import read_script
+from rmrl.config.compat.shell import read_script
 
 
 def words(text: str) -> list[list[str]]:

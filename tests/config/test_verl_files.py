@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rmrl.config.compat import own_arguments
 from rmrl.config.load import compose_config
-from rmrl.config.verl import own_arguments
 from rmrl.errors import ConfigError
 
 

@@ -4,20 +4,25 @@ ask for."""
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from rmrl.config.compat import SHARED, may_be_of_verl
+from rmrl.config.compat.apply import apply
+from rmrl.config.compat.conversions import CONVERSIONS
+from rmrl.config.compat.keys_of_verl import TABLE, KeyFate, fate_of
+from rmrl.config.compat.values import hydra_text, leaves
 from rmrl.config.load import compose_config, normalise, parse
 from rmrl.config.schema import Config, ScoreConfig
 from rmrl.config.typed import unknown_key
-from rmrl.config.verl import TABLE, KeyFate, apply, fate_of
-from rmrl.config.verl.conversions import CONVERSIONS
-from rmrl.config.verl.setting import hydra_text, leaves
 from rmrl.errors import ConfigError
 from scripts.write_verl_keys import PAGE, page
 from tests.config.verl_lines import SCRIPTS, measure_overrides, scripts
+from tests.patience import PATIENCE_S
 
 OURS_IN_TABLE = {
     "trainer.device", "actor_rollout_ref.actor.megatron.expert_model_parallel_size", "critic.megatron.expert_model_parallel_size",
@@ -81,6 +86,61 @@ def test_no_key_of_ours_is_taken_from_its_users():
     taken = {key: fate_of(key, TABLE) for key in keys_of(Config())}
     assert {key for key, row in taken.items() if row is not None} == OURS_IN_TABLE
     assert all(row.fate == "converted" for row in taken.values() if row is not None)
+
+
+@pytest.mark.parametrize("key", sorted(OURS_IN_TABLE - set(SHARED)))
+def test_a_shared_key_alone_needs_no_translation(key: str):
+    """Such keys mean something else only beside keys that rmrl lacks."""
+    settings, _ = parse([f"{key}=8"])
+    assert not any(map(may_be_of_verl, settings))
+    assert apply(settings).converted == (f"{key}=8",)
+
+
+SAME_IN_BOTH = [(key, value) for key, values in SHARED.items() for value in values]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [*SAME_IN_BOTH, *((key, "2.5") for key in SHARED if key.endswith("_threshold"))],
+)
+def test_values_that_mean_the_same_in_both_need_no_translation(key: str, value: str):
+    settings, _ = parse([f"{key}={value}"])
+    assert not any(map(may_be_of_verl, settings))
+    assert apply(settings).converted == (f"{key}={value}",)
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.pattern)
+def test_a_key_of_the_table_is_looked_up_in_it(row: KeyFate):
+    """`may_be_of_verl` lets none pass, whatever its value is."""
+    values = ("1", "null", "some_value", "{entry: 1}")
+    for key in set(examples(row)) - OURS_IN_TABLE:
+        settings, _ = parse([f"{key}={value}" for value in values])
+        assert all(map(may_be_of_verl, settings)), key
+
+
+def test_keys_of_rmrl_alone_import_no_translator():
+    """In a process of its own, since the tests here import them all."""
+    script = (
+        "import sys\n"
+        "from rmrl.config.compat import translate\n"
+        "from rmrl.config.load import compose_config\n"
+        "from rmrl.config.schema import Config, ScoreConfig\n"
+        "for root, words in ((Config, sys.argv[1:]), (ScoreConfig, ['reward.models=[gsm8k]'])):\n"
+        "    translate(compose_config(words, root))\n"
+        "print(*(name for name in sys.modules if name.startswith('rmrl.config.compat')))\n"
+    )
+    words = [
+        "actor_rollout_ref.rollout.name=hf", "trainer.device=cpu", "reward.models=[gsm8k]", "+recipe=[dapo,tis]",
+        "reward.specs.judge.engine.name=vllm", "algorithm.rollout_correction.rollout_is_threshold=2.0",
+    ]  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_S,
+    )
+    assert done.stdout.split() == ["rmrl.config.compat"]
 
 
 def test_every_row_can_be_the_first():

@@ -17,10 +17,10 @@ from functools import cache
 from pathlib import Path
 
 from rmrl.config.check import config_problems
-from rmrl.config.legacy import translate
+from rmrl.config.compat import own_arguments, translate
+from rmrl.config.compat.apply import apply
 from rmrl.config.load import compose_config, normalise, parse
 from rmrl.config.schema import Config
-from rmrl.config.verl import apply, own_arguments
 from rmrl.errors import ConfigError
 
 SCRIPTS = (

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from rmrl.config.legacy import translate
+from rmrl.config.compat import translate
 from rmrl.config.load import compose_config
 from rmrl.rewards.dropins.dropin import load_dropin
 from tests.scripts import load_script

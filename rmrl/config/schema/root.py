@@ -32,7 +32,7 @@ class Config:
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
     reward_model: dict[str, Any] = field(default_factory=dict)
-    """Older names; translated by rmrl.config.legacy."""
+    """Older names; translated by rmrl.config.compat."""
     custom_reward_function: dict[str, Any] = field(default_factory=dict)
     """Older names; {path, name, reward_kwargs} of a rule."""
     trainer: TrainerConfig = field(default_factory=TrainerConfig)

@@ -116,7 +116,7 @@ class ScoreConfig:
     verdict fails with both."""
     reward: RewardConfig = field(default_factory=RewardConfig)
     reward_model: dict[str, Any] = field(default_factory=dict)
-    """Older names; translated by rmrl.config.legacy."""
+    """Older names; translated by rmrl.config.compat."""
     custom_reward_function: dict[str, Any] = field(default_factory=dict)
     """Older names; {path, name, reward_kwargs} of a rule."""
     trainer: ScoreTrainerConfig = field(default_factory=ScoreTrainerConfig)

@@ -65,7 +65,7 @@ class ServeConfig:
     scores of a process reward's steps)."""
     reward: RewardConfig = field(default_factory=RewardConfig)
     reward_model: dict[str, Any] = field(default_factory=dict)
-    """Older names; translated by rmrl.config.legacy."""
+    """Older names; translated by rmrl.config.compat."""
     custom_reward_function: dict[str, Any] = field(default_factory=dict)
     """Older names; {path, name, reward_kwargs} of a rule."""
     trainer: ScoreTrainerConfig = field(default_factory=ScoreTrainerConfig)

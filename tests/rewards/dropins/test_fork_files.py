@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rmrl.config.legacy import translate
+from rmrl.config.compat import translate
 from rmrl.config.schema import Config
 from rmrl.rewards.dropins.dropin import load_dropin, load_module
 from rmrl.rewards.dropins.signatures import rule_form

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rmrl.config.verl.conversions import CONVERSIONS, Converted
-from rmrl.config.verl.key_rules import Fate, KeyFate, fate_of
-from rmrl.config.verl.setting import Setting, last_values, leaves, override
-from rmrl.config.verl.table import TABLE
+from rmrl.config.command_line import Setting
+from rmrl.config.compat.conversions import CONVERSIONS, Converted
+from rmrl.config.compat.keys_of_verl import TABLE, Fate, KeyFate, fate_of
+from rmrl.config.compat.values import last_values, leaves, override
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

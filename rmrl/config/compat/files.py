@@ -3,46 +3,34 @@ them, as overrides."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import yaml
 
-from rmrl.config.command_line import NAME, PATH, pop_flag
-from rmrl.config.verl.setting import leaves, override
+from rmrl.config.compat import STARTS
+from rmrl.config.compat.values import leaves, override
 from rmrl.errors import ConfigError
 
-STARTS: Mapping[str, tuple[str, ...]] = {
-    "ppo_trainer": (),
-    "ppo_megatron_trainer": ("actor_rollout_ref.actor.strategy=megatron",),
-}
-"""File that ships with verl -> the overrides in which it differs from the defaults here."""
 _IGNORED = ("hydra", "defaults", "_target_")
 
 
-def own_arguments(arguments: Sequence[str]) -> list[str]:
-    """Return the command line with --config-path and --config-name replaced by the overrides of the
-    file, in front of the others.
-
-    Without --config-path (or with --config-dir) these flags are passed to Hydra, except for the
-    names of verl's files. Raises ConfigError for a missing file, and for a file whose defaults are
-    neither verl's nor beside it.
-    """
-    folder, rest = pop_flag(arguments, PATH)
-    name, without_name = pop_flag(rest, NAME)
-    stem = (name or "").removesuffix(".yaml").removesuffix(".yml")
-    if folder is None and stem not in STARTS:
-        return list(arguments)
-    if folder is None or not _file(Path(folder), stem or "ppo_trainer").is_file():
-        if stem and stem not in STARTS:
-            raise ConfigError(
-                f"--config-path={folder} --config-name={name}: no such file; start the command in"
-                " the folder that the path is relative to, or give the file's keys as overrides"
-                f" (verl's own files {' and '.join(STARTS)} need none)"
-            )
-        return [*STARTS[stem or "ppo_trainer"], *without_name]
-    return [*_overrides(_file(Path(folder), stem or "ppo_trainer")), *without_name]
+def overrides_of(folder: str | None, stem: str) -> Iterator[str]:
+    """Yield the overrides of the file that --config-path and --config-name name. `stem`: its name,
+    "" for that of verl's own file. Raises ConfigError for a missing file, and for a file whose
+    defaults are neither verl's nor beside it."""
+    start = stem or "ppo_trainer"
+    if folder is not None and _file(Path(folder), start).is_file():
+        yield from _overrides(_file(Path(folder), start))
+    elif start in STARTS:
+        yield from STARTS[start]
+    else:
+        raise ConfigError(
+            f"--config-path={folder} --config-name={stem}: no such file; start the command in the"
+            " folder that the path is relative to, or give the file's keys as overrides (verl's own"
+            f" files {' and '.join(STARTS)} need none)"
+        )
 
 
 def _file(folder: Path, name: str) -> Path:

@@ -1,9 +1,9 @@
 """Translation of older key names: `reward_model.*` with one list entry per reward model, and
 `custom_reward_function.*`.
 
-`rmrl.config.older` defines the meaning of each entry. A command line without a rule of its own
-starts from the rule of each row's data_source; the rows are read later, so `start_from_rules` adds
-that rule.
+The modules beside this one define the meaning of each entry. A command line without a rule of its
+own starts from the rule of each row's data_source. `start_from_rules` adds that rule when the rows
+have been read.
 """
 
 from __future__ import annotations
@@ -12,8 +12,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rmrl.config.older import fold, key_table, models, overlong, similarity
-from rmrl.config.older.lists import unique
+from rmrl.config.compat import (
+    fold,
+    key_table,
+    models,
+    needs_rule_of_source,
+    overlong,
+    similarity,
+    uses_models,
+)
+from rmrl.config.compat.lists import unique
 from rmrl.config.schema import Config, ScoreConfig
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
@@ -21,15 +29,8 @@ from rmrl.registry import did_you_mean
 _CUSTOM = ("path", "name", "reward_kwargs")
 
 
-def translate(
-    config: Config | ScoreConfig, *, kind_of: models.KindOf = models.assume_judge
-) -> list[str]:
-    """Move older names into `config.reward` in place; return one notice line per section.
-
-    `kind_of` reads the kind of a checkpoint whose reward_model_type is not set. Raises ConfigError
-    when both older and new names are set, lists differ in length, or an older entry is unknown or
-    has no counterpart.
-    """
+def translate(config: Config | ScoreConfig, kind_of: models.KindOf | None) -> list[str]:
+    """Do the work of `rmrl.config.compat.translate`."""
     unknown = sorted(set(map(str, config.custom_reward_function)) - set(_CUSTOM))
     problems = [
         f"custom_reward_function.{key}: no such key{did_you_mean(key, _CUSTOM)}" for key in unknown
@@ -51,24 +52,8 @@ def translate(
     if config.custom_reward_function.get("path"):
         notices += _translate_function(config)
     if has_models:
-        notices += _translate_models(config, kind_of)
+        notices += _translate_models(config, kind_of or models.assume_judge)
     return [*notices, *_translate_manager(config)]
-
-
-def uses_models(section: Mapping[str, Any]) -> bool:
-    """Return whether the section enables reward models."""
-    if "enable" not in section:
-        return "model" in section or "reward_function" in section
-    return section["enable"] not in (False, None)
-
-
-def needs_rule_of_source(config: Config | ScoreConfig) -> bool:
-    """Return whether the fold of the older section starts from the rule of each row's data_source:
-    combine_reward is on, and no function is named."""
-    section = config.reward_model
-    if not uses_models(section) or config.custom_reward_function.get("path"):
-        return False
-    return bool(section.get("combine_reward", key_table.is_of_the_fork(section)))
 
 
 def start_from_rules(config: Config | ScoreConfig, rules: Mapping[str, Sequence[str]]) -> list[str]:

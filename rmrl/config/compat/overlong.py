@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rmrl.config.older import key_table
-from rmrl.config.older.lists import number
+from rmrl.config.compat import key_table
+from rmrl.config.compat.lists import number
 from rmrl.errors import ConfigError
 
 MANAGERS = ("naive", "batch", "dapo", "prime")

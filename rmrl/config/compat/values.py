@@ -4,27 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from rmrl.config.command_line import Setting
 
 _PLAIN = re.compile(r"[\w./:@%+~-]+")
 _WORDS = ("null", "true", "false", "nan", "inf", "yes", "no", "on", "off")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """One override of a command line."""
-
-    key: str
-    """Dotted, without the + in front."""
-    value: Any
-    """The value that Hydra reads; None for a sweep or a deletion."""
-    text: str
-    """The override as it was typed."""
-    plain: bool = True
-    """False for a sweep (`a=1,2`) and a deletion (`~a`), which have no single value."""
-    origin: int = 0
-    """Position on the command line; entries of one mapping share it."""
 
 
 def override(key: str, value: Any) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmrl.config.older import key_table
-from rmrl.config.older.lists import Lists, as_list, entries, unique
+from rmrl.config.compat import key_table
+from rmrl.config.compat.lists import Lists, as_list, entries, unique
 from rmrl.config.schema import Config, ScoreConfig
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rmrl.config.older.lists import number
+from rmrl.config.compat.lists import number
 
 NAME = "bge"
 FUNCTION = "bge_similarity"

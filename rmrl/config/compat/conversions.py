@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rmrl.config.compat.values import override
 from rmrl.config.plain_checks import look_up
 from rmrl.config.schema import Config
-from rmrl.config.verl.setting import override
 
 Values = Mapping[str, Any]
 _ROLLOUT = "actor_rollout_ref.rollout"
@@ -265,8 +265,8 @@ def filter_metric(typed: Values, values: Values) -> Converted:
 
 
 def rollout_correction(typed: Values, values: Values) -> Converted:
-    """Convert rejection by K1 bounds and two-sided thresholds, and weights with two thresholds, which
-    are IcePop's there: 0 outside of them."""
+    """Convert rejection by K1 bounds and two-sided thresholds. In verl, weights with two thresholds
+    are those of IcePop: 0 outside of them."""
     rejection_key = f"{_CORRECTION}.rollout_rs"
     bound_key = f"{_CORRECTION}.rollout_rs_threshold"
     weight_key = f"{_CORRECTION}.rollout_is_threshold"

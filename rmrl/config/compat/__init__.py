@@ -1,0 +1,127 @@
+"""Keys of other trainers: verl's command lines, and the sections `reward_model` and
+`custom_reward_function` of VeRL-with-RMs.
+
+This file decides whether a command line or a configuration has such keys. The modules beside it,
+which translate them, are imported only then.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rmrl.config.command_line import NAME, PATH, Setting, pop_flag
+from rmrl.config.schema import Config, ScoreConfig
+from rmrl.config.typed import annotation, is_free, unknown_key
+
+STARTS: Mapping[str, tuple[str, ...]] = {
+    "ppo_trainer": (),
+    "ppo_megatron_trainer": ("actor_rollout_ref.actor.strategy=megatron",),
+}
+"""File that ships with verl -> the overrides in which it differs from the defaults here."""
+GROUPS = frozenset(
+    {"actor", "critic", "ref", "rollout", "data", "model", "reward", "reward_model"}
+    | {"engine", "optim", "distillation"}
+)
+"""verl's groups of configuration files."""
+_CORRECTION = "algorithm.rollout_correction"
+SHARED: Mapping[str, tuple[str, ...]] = {
+    "actor_rollout_ref.rollout.name": ("vllm", "sglang", "hf", "fake"),
+    "algorithm.filter_groups.metric": ("acc", "score", "reward"),
+    "trainer.device": ("auto", "cuda", "cpu"),
+    f"{_CORRECTION}.rollout_rs": ("token", "sequence", "geometric"),
+    f"{_CORRECTION}.rollout_rs_threshold": (),
+    f"{_CORRECTION}.rollout_is_threshold": (),
+    f"{_CORRECTION}.bypass_mode": (),
+    "data.gen_batch_size": (),
+}
+"""Keys of rmrl that take more values in verl -> the values that mean the same in both."""
+
+
+def own_arguments(arguments: Sequence[str]) -> list[str]:
+    """Return the command line with --config-path and --config-name replaced by the overrides of the
+    file, in front of the others.
+
+    Without --config-path (or with --config-dir) these flags are passed to Hydra, except for the
+    names of verl's files. Raises ConfigError for a missing file, and for a file whose defaults are
+    neither verl's nor beside it.
+    """
+    folder, rest = pop_flag(arguments, PATH)
+    name, without_name = pop_flag(rest, NAME)
+    stem = (name or "").removesuffix(".yaml").removesuffix(".yml")
+    if folder is None and stem not in STARTS:
+        return list(arguments)
+    from rmrl.config.compat.files import overrides_of
+
+    return [*overrides_of(folder, stem), *without_name]
+
+
+def may_be_of_verl(setting: Setting) -> bool:
+    """Return whether the table of verl's keys may change an override of training: for a key that
+    the schema lacks, for a section given as one value, and for values that rmrl's own key lacks."""
+    key = setting.key
+    if unknown_key(Config, key) is not None:
+        return True
+    if key in SHARED:
+        is_number = isinstance(setting.value, int | float) and key.endswith("_threshold")
+        return not is_number and setting.value not in SHARED[key]
+    annotated = annotation(Config, key)
+    if is_free(annotated):
+        return key.startswith(("actor_rollout_ref.", "critic."))
+    is_inner_section = dataclasses.is_dataclass(annotated) and "." in key
+    return is_inner_section or isinstance(setting.value, Mapping)
+
+
+def translate(
+    config: Config | ScoreConfig, *, kind_of: Callable[[str], str] | None = None
+) -> list[str]:
+    """Move older names into `config.reward` in place; return one notice line per section.
+
+    `kind_of` reads the kind of a checkpoint whose reward_model_type is not set; None: a judge.
+    Raises ConfigError when both older and new names are set, lists differ in length, or an older
+    entry is unknown or has no counterpart.
+    """
+    if not (config.reward_model or config.custom_reward_function):
+        return []
+    from rmrl.config.compat import reward_section
+
+    return reward_section.translate(config, kind_of)
+
+
+def uses_models(section: Mapping[str, Any]) -> bool:
+    """Return whether the section `reward_model` enables reward models."""
+    if "enable" not in section:
+        return "model" in section or "reward_function" in section
+    return section["enable"] not in (False, None)
+
+
+def needs_rule_of_source(config: Config | ScoreConfig) -> bool:
+    """Return whether the fold of the older section starts from the rule of each row's data_source:
+    combine_reward is on, and no function is named."""
+    section = config.reward_model
+    if not uses_models(section) or config.custom_reward_function.get("path"):
+        return False
+    from rmrl.config.compat.key_table import is_of_the_fork
+
+    return bool(section.get("combine_reward", is_of_the_fork(section)))
+
+
+def start_from_rules(config: Config | ScoreConfig, rules: Mapping[str, Sequence[str]]) -> list[str]:
+    """Put the rules of the rows' data sources in front of the models of the older section; return
+    the notice lines.
+
+    `rules`: rule -> its data sources.
+    """
+    from rmrl.config.compat import reward_section
+
+    return reward_section.start_from_rules(config, rules)
+
+
+def shape_rules(config: Config | ScoreConfig, rules: Sequence[str]) -> list[str]:
+    """Apply the overlong buffer of the older section to the rules; return the notice lines."""
+    if not config.reward_model:
+        return []
+    from rmrl.config.compat import reward_section
+
+    return reward_section.shape_rules(config, rules)
