@@ -7,10 +7,9 @@ import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal
 
-import yaml
+from rmrl.config.compat.rows import read_rows
 
 Fate = Literal["same", "renamed", "converted", "no effect", "refused", "unknown"]
 _ENTRY_OF: dict[Fate, str] = {
@@ -72,11 +71,6 @@ def fate_of(key: str, table: Sequence[KeyFate]) -> KeyFate | None:
     return next((row for row in table if row.matches(key)), None)
 
 
-def _read() -> dict[str, list[dict[str, Any]]]:
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the former is 7 times as fast
-    return yaml.load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"), loader)
-
-
 def _row(entries: Mapping[str, Any]) -> KeyFate:
     fate: Fate = next(fate for fate in _ENTRY_OF if fate in entries)
     nothing = _NOTHING if fate == "refused" else ()
@@ -100,7 +94,7 @@ def _regex(pattern: str) -> re.Pattern[str]:
 
 
 SECTIONS: dict[str, tuple[KeyFate, ...]] = {
-    title: tuple(map(_row, rows)) for title, rows in _read().items()
+    title: tuple(map(_row, rows)) for title, rows in read_rows("keys_of_verl").items()
 }
 """Heading -> rows, in the order of the search."""
 TABLE: tuple[KeyFate, ...] = tuple(itertools.chain.from_iterable(SECTIONS.values()))

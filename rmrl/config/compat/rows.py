@@ -1,0 +1,15 @@
+"""The YAML files of this package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+def read_rows(name: str) -> dict[str, Any]:
+    """Return the content of one file of this package."""
+    text = (Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8")
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the former is 7 times as fast
+    return loader(text).get_single_data()
