@@ -53,7 +53,14 @@ def translate(config: Config | ScoreConfig, kind_of: models.KindOf | None) -> li
         notices += _translate_function(config)
     if has_models:
         notices += _translate_models(config, kind_of or models.assume_judge)
-    return [*notices, *_translate_manager(config)]
+    workers = section.get("num_workers")
+    if workers is not None and config.reward.rule_workers is None:
+        config.reward.rule_workers = int(workers)
+    names = config.reward.models
+    if needs_rule_of_source(config) or not names:
+        return notices  # the overlong buffer waits for the rule, which is not known yet
+    has_one_rule = bool(config.custom_reward_function.get("path")) or len(names) == 1
+    return [*notices, *shape_rules(config, names[:1] if has_one_rule else [])]
 
 
 def start_from_rules(config: Config | ScoreConfig, rules: Mapping[str, Sequence[str]]) -> list[str]:
@@ -167,19 +174,6 @@ def _gate_notice(config: Config | ScoreConfig) -> str:
         " 0 and count where it is 1, and are 0 elsewhere (reward.specs.<name>.gate and .counts_at;"
         " reward_model.combine_reward=False leaves the rule out)"
     )
-
-
-def _translate_manager(config: Config | ScoreConfig) -> list[str]:
-    """Translate the settings of rules, which apply with and without models: the overlong buffer and
-    the number of workers."""
-    workers = config.reward_model.get("num_workers")
-    if workers is not None and config.reward.rule_workers is None:
-        config.reward.rule_workers = int(workers)
-    names = config.reward.models
-    if needs_rule_of_source(config) or not names:
-        return []  # the rule is not known yet
-    has_one_rule = bool(config.custom_reward_function.get("path")) or len(names) == 1
-    return shape_rules(config, names[:1] if has_one_rule else [])
 
 
 def shape_rules(config: Config | ScoreConfig, rules: Sequence[str]) -> list[str]:
