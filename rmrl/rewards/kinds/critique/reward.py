@@ -18,33 +18,23 @@ from typing import Any, ClassVar
 
 from rmrl.inference.reward_engine_base import Runner, TextOutput
 from rmrl.rewards.kinds.bradley_terry.reward import classified, logits_of, prompt_text, prompt_turns
-from rmrl.rewards.kinds.judge.asking import conversation_text, fill, question_of, template
-from rmrl.rewards.kinds.judge.ballots import judge_columns, judge_sample
+from rmrl.rewards.kinds.judge.asking import conversation_text, question_of
+from rmrl.rewards.kinds.judge.case import Case, judge_columns
+from rmrl.rewards.kinds.judge.judge import Judge
 from rmrl.rewards.kinds.judge.refusal import is_refusal
 from rmrl.rewards.kinds.judge.samples import JudgeSample
 from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.kinds.shared.context import KindContext
 from rmrl.rewards.kinds.shared.dropin_calls import call_dropin, named_columns, origin_of, take
-from rmrl.rewards.kinds.shared.inputs import Inputs, answers_in_parts
+from rmrl.rewards.kinds.shared.inputs import Inputs
 from rmrl.rewards.kinds.shared.rendering import (
     Rendered,
-    fill_in,
-    generate_requests,
-    judge_inputs,
-    judge_reads,
     readable,
-    reads_all_at_once,
     tokenize_all,
     tokenize_rows,
 )
-from rmrl.rewards.kinds.shared.truncation import (
-    fit_items,
-    judge_limit,
-    pooling_limit,
-    with_cut,
-    with_cuts,
-)
-from rmrl.rewards.kinds.shared.untrusted import Fence, neutraliser
+from rmrl.rewards.kinds.shared.truncation import fit_items, pooling_limit, with_cut
+from rmrl.rewards.kinds.shared.untrusted import neutraliser
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import ScoreItem, ScoreResult, Status
 
@@ -84,7 +74,7 @@ class CritiqueReward(Kind):
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
         assert spec.sampling is not None
         super().__init__(spec, context)
-        self._sampling = spec.sampling
+        self._judge = Judge(spec, context, spec.sampling)
         self._options: CritiqueReward.Options = spec.options
 
     @classmethod
@@ -107,65 +97,28 @@ class CritiqueReward(Kind):
         """
         if not items:
             return []
-        role = "main" if self._spec.remote is None else "remote"
-
-        async def write(part: list[Rendered]) -> Sequence[list[TextOutput]]:
-            inputs = [read for read in part if not read.empty]
-            if not inputs:
-                return []
-            return await self._context.calls_to(role).submit(
-                "generate",
-                generate_requests(inputs, self._sampling),
-                deterministic=self._sampling.temperature == 0,
-            )
-
-        rendered, samples = await answers_in_parts(
-            self._inputs().parts(items),
-            write,
-            rows=len(items),
-            context=self._context,
-            role=role,
-        )
+        rendered, samples = await self._judge.answers(items, self._inputs())
         rows, inputs = readable(items, rendered)
-        scored: list[ScoreResult] = []
-        if rows:
-            critiques: list[list[_Critique]] = []
-            for outputs, read in zip(samples, inputs, strict=True):
-                critiques.append([_Critique.of(judge_sample(output, read)) for output in outputs])
-            scores = await self._score_critiques(rows, critiques)
-            scored = list(starmap(_result, zip(samples, scores, inputs, strict=True)))
-        results = fill_in(rendered, scored)
-        left_out = [read.left_out for read in rendered]
-        return with_cuts(results, left_out, how=self._spec.overlong, counts=self._context.counts)
+        critiques: list[list[_Critique]] = []
+        for item, outputs, read in zip(rows, samples, inputs, strict=True):
+            case = Case.of(item, read)
+            critiques.append([_Critique.of(case.sample(output)) for output in outputs])
+        scores = await self._score_critiques(rows, critiques)
+        judged = list(starmap(_result, zip(samples, scores, inputs, strict=True)))
+        return self._judge.results(rendered, judged)
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """The critic's input for each item, not tokenized for a remote critic."""
         return self._inputs().rendered(items)
 
     def _inputs(self) -> Inputs:
-        spec = self._spec
         options = self._options
-        tokenizer = None
-        if self._spec.remote is None:
-            tokenizer = self._context.tokenizer(self._spec.engines["main"].path)
+        task = question_of(options.question, options.rubric)
 
-        def question(item: ScoreItem, response: str) -> str:
-            values = {
-                "prompt": conversation_text(item.rm_prompt),
-                "response": response,
-                "question": question_of(options.question, options.rubric),
-            }
-            return fill(template("critique"), values)
+        def values(item: ScoreItem) -> dict[str, str]:
+            return {"prompt": conversation_text(item.rm_prompt), "question": task}
 
-        def read(items: Sequence[ScoreItem]) -> list[tuple[Any, Fence]]:
-            return judge_reads(spec, items, tokenizer, fenced=options.fence, question=question)
-
-        return Inputs(
-            read=read,
-            tokenized=lambda reads, items: judge_inputs(spec, reads, items, tokenizer),
-            at_once=reads_all_at_once(spec),
-            limit=judge_limit(spec, tokenizer, self._sampling),
-        )
+        return self._judge.inputs("critique", values, fenced=options.fence)
 
     def render_scorer(self, items: Sequence[ScoreItem], critiques: Sequence[str]) -> list[Rendered]:
         """The scalar model's input for each item and its critique, which is never cut."""
@@ -223,7 +176,7 @@ class CritiqueReward(Kind):
         usable_texts: list[str] = []
         for item, group in zip(items, critiques, strict=True):
             for critique in group:
-                if not critique.status:
+                if critique.failure is None:
                     usable_items.append(item)
                     usable_texts.append(critique.text)
         scored: list[ScoreResult] = []
@@ -238,27 +191,15 @@ class CritiqueReward(Kind):
             for read, result in zip(rendered, classes, strict=True):
                 scored.append(with_cut(result, read.left_out, how=self._spec.overlong))
         scores = iter(scored)
-        results: list[list[ScoreResult]] = []
-        for group in critiques:
-            of_group: list[ScoreResult] = []
-            for critique in group:
-                if critique.status:
-                    of_group.append(
-                        ScoreResult(value=None, status=critique.status, detail=critique.detail)
-                    )
-                else:
-                    of_group.append(next(scores))
-            results.append(of_group)
-        return results
+        return [[critique.failure or next(scores) for critique in group] for group in critiques]
 
 
 @dataclass(frozen=True, slots=True)
 class _Critique:
-    """One critique, or why there is none."""
+    """One critique, or the result where there is none."""
 
     text: str
-    status: Status | None = None
-    detail: str = ""
+    failure: ScoreResult | None = None
 
     @classmethod
     def of(cls, sample: JudgeSample) -> _Critique:
@@ -266,16 +207,20 @@ class _Critique:
         output = sample.output
         text = sample.text
         if output.failure:
-            return cls("", output.failure, output.detail)
+            return cls._failed(output.failure, output.detail)
         if output.finish_reason == "length":
             inside = " inside its thinking block" if sample.cut else ""
             detail = f"the critic ran out of tokens{inside}; raise sampling.max_tokens"
-            return cls("", "judge_truncated", detail)
+            return cls._failed("judge_truncated", detail)
         if is_refusal(text):
-            return cls("", "judge_refused", f"the critic refused: {text[:120]!r}")
+            return cls._failed("judge_refused", f"the critic refused: {text[:120]!r}")
         if not text:
-            return cls("", "unparseable", f"no critique in {output.text[:120]!r}")
+            return cls._failed("unparseable", f"no critique in {output.text[:120]!r}")
         return cls(text)
+
+    @classmethod
+    def _failed(cls, status: Status, detail: str) -> _Critique:
+        return cls("", ScoreResult(value=None, status=status, detail=detail))
 
 
 def _result(

@@ -13,24 +13,19 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import Any, ClassVar
 
 from rmrl.config.numbers import is_pair
 from rmrl.errors import ConfigError
 from rmrl.inference.reward_engine_base import GenerateRequest, Runner, TextOutput
 from rmrl.rewards.dropins.dropin import DropIn
-from rmrl.rewards.dropins.verdict import Verdict, check_verdict
+from rmrl.rewards.dropins.verdict import check_verdict
 from rmrl.rewards.judging.parser import Parser, parser_problem
-from rmrl.rewards.kinds.judge.asking import (
-    answer_form,
-    conversation_text,
-    fill,
-    question_of,
-    template,
-)
-from rmrl.rewards.kinds.judge.ballots import Ballot, Tally, judge_columns, judge_sample
+from rmrl.rewards.kinds.judge.asking import answer_form, conversation_text, question_of
+from rmrl.rewards.kinds.judge.case import Case, Vote, judge_columns
+from rmrl.rewards.kinds.judge.judge import Judge
 from rmrl.rewards.kinds.judge.meta_votes import (
-    Critiques,
     MetaEntries,
     MetaModel,
     keep_problem,
@@ -39,22 +34,23 @@ from rmrl.rewards.kinds.judge.meta_votes import (
 from rmrl.rewards.kinds.judge.rounds import VotesUntil, sampling_problem, votes_until_problems
 from rmrl.rewards.kinds.judge.samples import JudgeSample
 from rmrl.rewards.kinds.judge.token_scores import ScoreTokens, score_token_problems
-from rmrl.rewards.kinds.judge.votes import VOTES, numeric, parsed_vote, read_vote
+from rmrl.rewards.kinds.judge.votes import (
+    VOTES,
+    combine_votes,
+    numeric,
+    parsed_vote,
+    read_vote,
+)
 from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.kinds.shared.context import KindContext
-from rmrl.rewards.kinds.shared.inputs import Inputs, answers_in_parts
+from rmrl.rewards.kinds.shared.inputs import Inputs
 from rmrl.rewards.kinds.shared.rendering import (
     Rendered,
-    fill_in,
     generate_requests,
-    judge_inputs,
-    judge_reads,
     postprocess,
     readable,
-    reads_all_at_once,
 )
-from rmrl.rewards.kinds.shared.truncation import judge_limit, with_cuts
-from rmrl.rewards.kinds.shared.untrusted import Fence
+from rmrl.rewards.kinds.shared.truncation import TOKENS
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Sampling, ScoreItem, ScoreResult
 
@@ -122,13 +118,11 @@ class GenerativeReward(Kind):
         self._meta: MetaModel | None = None
         if self._options.meta:
             self._meta = MetaModel(spec, context, keep=self._options.meta["keep"])
-        self._tally = Tally(
-            votes=self._options.votes,
-            min_votes=self._options.min_votes,
-            requested=self._sampling.n,
-            until=self._until,
-            ends=_ends(self._options, spec),
-        )
+        self._ends = _ends(self._options, spec)
+        read_all = None
+        if self._parser is None and spec.dropin is not None and spec.dropin.postprocess is not None:
+            read_all = self._read_all
+        self._judge = Judge(spec, context, self._sampling, read=self._read, read_all=read_all)
         # With a parser the rubric alone states the form of the answer.
         self._answer_form = ""
         if self._parser is None:
@@ -137,7 +131,6 @@ class GenerativeReward(Kind):
                 choices=tuple(self._options.score_tokens) or self._sampling.choice,
                 json_schema=self._sampling.json_schema,
             )
-        self._path = "" if spec.remote is not None else spec.engines["main"].path
         if self._options.score_tokens and spec.remote is not None:
             raise ConfigError(
                 f"reward.specs.{spec.name}.score_tokens: a server does not return the"
@@ -222,82 +215,88 @@ class GenerativeReward(Kind):
         for unusable answers; a row the drop-in raises on has a `user_error`."""
         if not items:
             return []
+        options = self._options
         answers: ScoreTokens | None = None
-        if self._options.score_tokens:
+        if options.score_tokens:
             where = f"reward.specs.{self._spec.name}.score_tokens"
-            answers = ScoreTokens(self._options.score_tokens, self._tokenizer(), where=where)
+            answers = ScoreTokens(options.score_tokens, self._judge.tokenizer, where=where)
+        inputs = self._inputs()
+        rendered, outputs = await self._judge.answers(items, inputs, answers)
+        cases = list(starmap(Case.of, zip(*readable(items, rendered), strict=True)))
+        if answers is not None:
+            judged: list[ScoreResult] = [
+                _token_result(case.read, samples[0], answers)
+                for case, samples in zip(cases, outputs, strict=True)
+            ]
+            return self._judge.results(rendered, judged)
+        self._judge.add_votes(cases, outputs)
+        if self._until is not None:
+            await self._vote_on(cases, self._until)
+        if self._meta is not None:
+            await self._meta.choose(
+                cases,
+                min_votes=options.min_votes,
+                ask_again=lambda others: inputs.uncut([items[0] for items in others]),
+            )
+        return self._judge.results(rendered, list(map(self._result, cases)))
 
-        async def send(part: list[Rendered]) -> Sequence[list[TextOutput]]:
-            return await self._outputs([read for read in part if not read.empty], answers)
-
-        questions = self._inputs()
-        rendered, all_outputs = await answers_in_parts(
-            questions.parts(items),
-            send,
-            rows=len(items),
-            context=self._context,
-            role=self._role,
-        )
-        rows, inputs = readable(items, rendered)
-        if not rows:
-            judged: list[ScoreResult] = []
-        elif answers is not None:
-            judged = self._token_results(inputs, all_outputs, answers)
-        else:
-            samples: list[list[JudgeSample]] = []
-            for read, outputs in zip(inputs, all_outputs, strict=True):
-                samples.append([judge_sample(output, read) for output in outputs])
-            verdicts = self._read(rows, inputs, samples)
-            ballots = list(map(Ballot, inputs, samples, verdicts))
-            if self._until is not None:
-                await self._vote_on(rows, ballots)
-            if self._meta is not None:
-                critiques: list[Critiques] = [
-                    Critiques((row,), ballot.read, ballot.critiques)
-                    for row, ballot in zip(rows, ballots, strict=True)
-                ]
-                choices = await self._meta.choices(
-                    critiques,
-                    min_votes=self._options.min_votes,
-                    ask_again=lambda cases: questions.uncut([case[0] for case in cases]),
-                )
-                for ballot, choice in zip(ballots, choices, strict=True):
-                    ballot.choice = choice
-            judged = list(map(self._tally.result, ballots))
-        results = fill_in(rendered, judged)
-        left_out = [read.left_out for read in rendered]
-        return with_cuts(results, left_out, how=self._spec.overlong, counts=self._context.counts)
-
-    async def _vote_on(self, rows: Sequence[ScoreItem], ballots: Sequence[Ballot]) -> None:
+    async def _vote_on(self, cases: Sequence[Case], until: VotesUntil) -> None:
         """Append further rounds to the first one's votes, see `votes_until`."""
-        until = self._until
-        assert until is not None
-        asked = [until.agree] * len(rows)
         number = 0
+        # A server may write fewer votes than it is asked for.
+        requested = [until.agree] * len(cases)
         while True:
             number += 1
-            counts: dict[int, int] = {}
-            for i, ballot in enumerate(ballots):
-                count = until.more(ballot.values, asked[i])
-                if count and not ballot.failed:
-                    counts[i] = count
-            if not counts:
-                return
+            disputed: list[Case] = []
             requests: list[GenerateRequest] = []
-            for i, count in counts.items():
-                sampling = until.sampling(self._spec.sampling, count, number)
-                requests += generate_requests([ballots[i].read], sampling)
-            calls = self._context.calls_to(self._role)
-            outputs = await calls.submit("generate", requests, deterministic=False)
-            further: list[list[JudgeSample]] = []
-            for i, of_row in zip(counts, outputs, strict=True):
-                further.append([judge_sample(output, ballots[i].read) for output in of_row])
-            reads = [ballots[i].read for i in counts]
-            verdicts = self._read([rows[i] for i in counts], reads, further)
-            for place, i in enumerate(counts):
-                ballots[i].samples += further[place]
-                ballots[i].verdicts += verdicts[place]
-                asked[i] += counts[i]
+            for i, case in enumerate(cases):
+                count = until.more(case.values, requested[i])
+                if count and not case.failed:
+                    requested[i] += count
+                    disputed.append(case)
+                    sampling = until.sampling(self._spec.sampling, count, number)
+                    requests += generate_requests([case.read], sampling)
+            if not disputed:
+                return
+            self._judge.add_votes(disputed, await self._judge.send(requests))
+
+    def _result(self, case: Case) -> ScoreResult:
+        """The score of one response, or why it has none."""
+        shared = case.shared()
+        extra = case.columns
+        if len(case.votes) > 1:
+            extra["votes"] = case.values
+        if self._until is not None:
+            extra["votes_asked"] = len(case.votes)
+            extra["agreed"] = self._until.agreed(case.values)
+        failure = case.failure(min_votes=self._options.min_votes, requested=self._sampling.n)
+        if failure is not None:
+            status, detail = failure
+            return ScoreResult(value=None, status=status, detail=detail, extra=extra, **shared)
+        detail = ""
+        tokens, sentence = case.cut_by_choice()
+        if tokens > extra.get(TOKENS, 0):
+            extra[TOKENS] = tokens
+            detail = sentence
+        value = self._combined(case, case.counted)
+        if self._ends is not None:
+            extra["on_scale"] = value
+        score = self._placed(value)
+        if case.choice is not None:
+            extra["meta_shift"] = score - self._placed(self._combined(case, case.usable))
+        return ScoreResult(value=score, detail=detail, extra=extra, **shared)
+
+    def _combined(self, case: Case, places: Sequence[int]) -> float:
+        """One verdict of the votes at `places`."""
+        (values,) = case.scores(places)
+        return combine_votes(values, self._options.votes)
+
+    def _placed(self, verdict: float) -> float:
+        """The score of a verdict."""
+        if self._ends is None:
+            return verdict
+        low, high = self._ends
+        return (verdict - low) / (high - low)
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """The judge's input for each item, not tokenized for a remote judge."""
@@ -309,129 +308,46 @@ class GenerativeReward(Kind):
 
     def _inputs(self) -> Inputs:
         options = self._options
-        spec = self._spec
-        tokenizer = self._tokenizer()
         task = options.question
         if not task:
             task = CHECK if options.score_tokens else RATE
 
-        def question(item: ScoreItem, response: str) -> str:
-            values = {
+        def values(item: ScoreItem) -> dict[str, str]:
+            return {
                 "prompt": conversation_text(item.rm_prompt),
-                "response": response,
                 "question": question_of(task, self.rubric_of(item)),
                 "answer": self._answer_form,
             }
-            return fill(template("judge"), values).rstrip()
 
-        def read(items: Sequence[ScoreItem]) -> list[tuple[Any, Fence]]:
-            return judge_reads(spec, items, tokenizer, fenced=options.fence, question=question)
+        return self._judge.inputs("judge", values, fenced=options.fence)
 
-        return Inputs(
-            read=read,
-            tokenized=lambda reads, items: judge_inputs(spec, reads, items, tokenizer),
-            at_once=reads_all_at_once(spec),
-            limit=judge_limit(spec, tokenizer, self._sampling),
+    def _read_all(self, texts: Sequence[tuple[Case, JudgeSample]]) -> list[Vote]:
+        """The votes that a drop-in's rm_postprocess reads."""
+        assert self._spec.dropin is not None
+        returned = postprocess(
+            self._spec.dropin,
+            [sample.text for _, sample in texts],
+            [case.items[0] for case, _ in texts],
+            fences=[case.read.fence for case, _ in texts],
         )
+        return [
+            Vote.of(sample, check_verdict(value))
+            for (_, sample), value in zip(texts, returned, strict=True)
+        ]
 
-    def _tokenizer(self) -> Any:
-        if self._spec.remote is not None:
-            return None
-        return self._context.tokenizer(self._path)
-
-    @property
-    def _role(self) -> str:
-        return "main" if self._spec.remote is None else "remote"
-
-    async def _outputs(
-        self, inputs: Sequence[Rendered], answers: ScoreTokens | None
-    ) -> Sequence[list[TextOutput]]:
-        """The samples of each input."""
-        requests = generate_requests(inputs, self._sampling)
-        if answers is not None:
-            for i, request in enumerate(requests):
-                ids = answers.ids_after(request.text)
-                requests[i] = dataclasses.replace(request, choice_tokens=ids)
-        if not requests:
-            return []
-        deterministic = self._sampling.temperature == 0
-        calls = self._context.calls_to(self._role)
-        return await calls.submit("generate", requests, deterministic=deterministic)
-
-    def _token_results(
-        self,
-        rendered: Sequence[Rendered],
-        all_outputs: Sequence[Sequence[TextOutput]],
-        answers: ScoreTokens,
-    ) -> list[ScoreResult]:
-        results: list[ScoreResult] = []
-        for outputs, read in zip(all_outputs, rendered, strict=True):
-            output = outputs[0]
-            shared = judge_columns([output], read)
-            if output.failure:
-                results.append(
-                    ScoreResult(value=None, status=output.failure, detail=output.detail, **shared)
-                )
-                continue
-            scored = answers.score(output.choice_logprobs)
-            if scored is None or not math.isfinite(scored[0]):
-                detail = (
-                    "the engine returned no probability of the answers, only"
-                    f" {output.choice_logprobs}"
-                )
-                results.append(
-                    ScoreResult(value=None, status="provider_error", detail=detail, **shared)
-                )
-                continue
-            score, shares = scored
-            results.append(ScoreResult(value=score, extra={"shares": shares}, **shared))
-        return results
-
-    def _read(
-        self,
-        items: Sequence[ScoreItem],
-        rendered: Sequence[Rendered],
-        samples: Sequence[Sequence[JudgeSample]],
-    ) -> list[list[Verdict]]:
-        """One verdict per sample.
-
-        A sample that failed, or that was cut inside its thinking, is not passed to the drop-in.
-        """
-        dropin = self._spec.dropin
-        all_verdicts: list[list[Verdict]] = []
-        if self._parser is not None or dropin is None or dropin.postprocess is None:
-            for item, group in zip(items, samples, strict=True):
-                all_verdicts.append([self._own_reading(sample, item) for sample in group])
-            return all_verdicts
-        texts: list[str] = []
-        rows: list[ScoreItem] = []
-        fences: list[Fence | None] = []
-        for item, read, group in zip(items, rendered, samples, strict=True):
-            for sample in group:
-                if sample.readable:
-                    texts.append(sample.text)
-                    rows.append(item)
-                    fences.append(read.fence)
-        returned: list[Any] = []
-        if texts:
-            returned = postprocess(dropin, texts, rows, fences=fences)
-        verdicts = map(check_verdict, returned)
-        for group in samples:
-            all_verdicts.append([next(verdicts) if s.readable else Verdict(None) for s in group])
-        return all_verdicts
-
-    def _own_reading(self, sample: JudgeSample, item: ScoreItem) -> Verdict:
+    def _read(self, case: Case, sample: JudgeSample) -> Vote:
+        """The vote that a parser or the shipped reader reads."""
         options = self._options
+        (item,) = case.items
         if self._parser is not None:
-            if not sample.readable:
-                return Verdict(None)
             scale = options.scale if self._spec.dropin is None else ()
-            return parsed_vote(self._parser, sample.text, scale=scale, response=item.response)
+            verdict = parsed_vote(self._parser, sample.text, scale=scale, response=item.response)
+            return Vote.of(sample, verdict)
         prompt = conversation_text(item.rm_prompt)
         if self._spec.dropin is None:
             # The question of a drop-in is unknown.
             prompt = f"{prompt}\n{question_of(options.question, self.rubric_of(item))}"
-        return read_vote(
+        verdict = read_vote(
             sample.text,
             scale=options.scale,
             choices=self._sampling.choice,
@@ -439,6 +355,20 @@ class GenerativeReward(Kind):
             response=item.response,
             prompt=prompt,
         )
+        return Vote.of(sample, verdict)
+
+
+def _token_result(read: Rendered, output: TextOutput, answers: ScoreTokens) -> ScoreResult:
+    """The expected value of the judge's first token."""
+    shared = judge_columns([output], read)
+    if output.failure:
+        return ScoreResult(value=None, status=output.failure, detail=output.detail, **shared)
+    scored = answers.score(output.choice_logprobs)
+    if scored is None or not math.isfinite(scored[0]):
+        detail = f"the engine returned no probability of the answers, only {output.choice_logprobs}"
+        return ScoreResult(value=None, status="provider_error", detail=detail, **shared)
+    score, shares = scored
+    return ScoreResult(value=score, extra={"shares": shares}, **shared)
 
 
 def token_sampling(sampling: Sampling) -> Sampling:

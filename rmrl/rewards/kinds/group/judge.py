@@ -12,17 +12,15 @@ from dataclasses import dataclass
 from itertools import chain, starmap
 from typing import Any
 
-from rmrl.inference.reward_engine_base import GenerateRequest, TextOutput
+from rmrl.inference.reward_engine_base import GenerateRequest
 from rmrl.rewards.dropins.dropin import DropIn
 from rmrl.rewards.judging.parser import Parser
 from rmrl.rewards.kinds.group.votes import (
     CHOICES,
-    Input,
     Outcome,
     VerdictReading,
-    Vote,
-    combined,
     dropin_vote,
+    outcome,
     own_vote,
 )
 from rmrl.rewards.kinds.judge.asking import (
@@ -32,10 +30,12 @@ from rmrl.rewards.kinds.judge.asking import (
     question_of,
     template,
 )
-from rmrl.rewards.kinds.judge.meta_votes import Choice, Critiques, MetaModel
+from rmrl.rewards.kinds.judge.case import Case, Vote
+from rmrl.rewards.kinds.judge.judge import Judge
+from rmrl.rewards.kinds.judge.meta_votes import MetaModel, Responses
 from rmrl.rewards.kinds.judge.samples import JudgeSample
 from rmrl.rewards.kinds.shared.context import KindContext
-from rmrl.rewards.kinds.shared.dropin_calls import call_dropin, named_columns, origin_of, take
+from rmrl.rewards.kinds.shared.dropin_calls import call_dropin, named_columns, origin_of
 from rmrl.rewards.kinds.shared.rendering import (
     Exhibit,
     Rendered,
@@ -112,19 +112,18 @@ class JudgeSettings:
 
 
 class GroupJudge:
-    """Judge of comparisons; a comparison is the numbers of its responses among `items`, in the
-    displayed order."""
+    """Judge of comparisons. A comparison is some responses to one prompt in the displayed order."""
 
     def __init__(self, spec: RewardSpec, context: KindContext, settings: JudgeSettings) -> None:
         assert spec.sampling is not None
         self._spec = spec
-        self._context = context
         self._settings = settings
         self._sampling = spec.sampling
         self._reading = VerdictReading(
             choices=() if settings.listwise else settings.choices,
             no_preference="none" if settings.no_preference == "none" else "tie",
             parser=Parser(settings.parser, "verdict") if settings.parser else None,
+            fenced=settings.fence,
         )
         self._meta: MetaModel | None = None
         if settings.keep:
@@ -132,121 +131,83 @@ class GroupJudge:
         self._dropin = None
         if spec.dropin is not None and spec.dropin.preprocess is not None:
             self._dropin = spec.dropin
+        read_all = None
+        if self._dropin is not None and self._reading.parser is None:
+            read_all = self._read_all
+        self._judge = Judge(
+            spec,
+            context,
+            spec.sampling,
+            read=lambda case, sample: own_vote(case, sample, self._reading),
+            read_all=read_all,
+        )
 
-    def render(
-        self, items: Sequence[ScoreItem], comparisons: Sequence[tuple[int, ...]]
-    ) -> list[Rendered]:
-        """The judge's input for each comparison."""
-        return [each.read for each in self._inputs(items, comparisons)]
-
-    async def compare(
-        self, items: Sequence[ScoreItem], comparisons: Sequence[tuple[int, ...]]
-    ) -> list[Outcome]:
+    async def compare(self, comparisons: Sequence[Responses]) -> list[Outcome]:
         """One verdict per comparison. Raises RewardFunctionError when the drop-in miscounts; a
         comparison it raises on is a `user_error`."""
-        role = "main" if self._spec.remote is None else "remote"
-        with self._context.preparing(role):
-            inputs = await self._context.render(lambda: self._inputs(items, comparisons))
-        full = [each for each in inputs if not each.read.empty]
+        cases = await self._judge.rendered(lambda: self.cases(comparisons))
+        readable = [case for case in cases if not case.read.empty]
         requests: list[GenerateRequest] = []
-        for each in full:
+        for case in readable:
             sampling = self._sampling
             if self._dropin is None:
-                sampling = self._settings.constrained(sampling, len(each.rows))
-            requests += generate_requests([each.read], sampling)
-        all_outputs: list[list[TextOutput]] = []
-        if requests:
-            calls = self._context.calls_to(role)
-            deterministic = self._sampling.temperature == 0
-            all_outputs = await calls.submit("generate", requests, deterministic=deterministic)
-        samples: list[list[JudgeSample]] = []
-        for each, outputs in zip(full, all_outputs, strict=True):
-            samples.append([each.sample(output) for output in outputs])
-        votes = self._read(items, full, samples)
-        choices: list[Choice | None] = [None] * len(full)
+                sampling = self._settings.constrained(sampling, len(case.items))
+            requests += generate_requests([case.read], sampling)
+        self._judge.add_votes(readable, await self._judge.send(requests))
         if self._meta is not None:
-            critiques: list[Critiques] = []
-            for each, of_input in zip(full, votes, strict=True):
-                texts: dict[int, str] = {
-                    number: vote.sample.text
-                    for number, vote in enumerate(of_input)
-                    if vote.scores is not None
-                }
-                critiques.append(Critiques(tuple(take(items, each.rows)), each.read, texts))
-            choices[:] = await self._meta.choices(
-                critiques,
-                min_votes=1,
-                ask_again=lambda cases: [each.read for each in self._uncut(cases)],
+            await self._meta.choose(
+                readable, ask_again=lambda others: [case.read for case in self._uncut(others)]
             )
-        verdicts = map(combined, full, votes, choices)
-        outcomes: list[Outcome] = []
-        for each in inputs:
-            if each.read.empty:
-                problem = each.read.problem or "the judge's input is empty: it has no token"
-                outcomes.append(Outcome(None, "", (), "user_error", problem))
-            else:
-                outcomes.append(next(verdicts))
-        return outcomes
+        return [outcome(case, requested=self._sampling.n) for case in cases]
 
     # --- input
 
-    def _inputs(
-        self, items: Sequence[ScoreItem], comparisons: Sequence[tuple[int, ...]]
-    ) -> list[Input]:
-        """Every comparison as rendered; its prompt and responses are cut where they do not fit,
+    def cases(self, comparisons: Sequence[Responses]) -> list[Case]:
+        """Every comparison as rendered. Its prompt and responses are cut where they do not fit,
         unless `overlong` is missing."""
-        limit = judge_limit(self._spec, self._tokenizer(), self._sampling)
+        limit = judge_limit(self._spec, self._judge.tokenizer, self._sampling)
         if limit is None:
-            return self._rendered(items, comparisons)
-
-        cutting = Cutting[tuple[ScoreItem, ...], Input](
+            return self._uncut(comparisons)
+        cutting = Cutting[Responses, Case](
             passages=item_passages,
             rebuilt=items_rebuilt,
             render=lambda _, shorter: self._uncut(shorter),
-            length=lambda each: len(each.read.token_ids),
+            length=lambda case: len(case.read.token_ids),
         )
-        cases = [tuple(take(items, rows)) for rows in comparisons]
-        inputs: list[Input] = []
-        for rows, (each, tokens) in zip(comparisons, fitted(cases, cutting, limit), strict=True):
-            read = dataclasses.replace(each.read, left_out=tokens)
-            inputs.append(dataclasses.replace(each, rows=rows, read=read))
-        return inputs
+        cases: list[Case] = [
+            dataclasses.replace(
+                case, items=responses, read=dataclasses.replace(case.read, left_out=tokens)
+            )
+            for responses, (case, tokens) in zip(
+                comparisons, fitted(comparisons, cutting, limit), strict=True
+            )
+        ]
+        return cases
 
-    def _uncut(self, cases: Sequence[tuple[ScoreItem, ...]]) -> list[Input]:
-        """A comparison of the responses of each case, whatever its length."""
-        # The same item may be cut to different lengths in two comparisons.
-        copies: list[ScoreItem] = []
-        numbers: list[tuple[int, ...]] = []
-        for case in cases:
-            numbers.append(tuple(range(len(copies), len(copies) + len(case))))
-            copies += case
-        return self._rendered(copies, numbers)
-
-    def _tokenizer(self) -> Any:
-        if self._spec.remote is not None:
-            return None
-        return self._context.tokenizer(self._spec.engines["main"].path)
-
-    def _rendered(
-        self, items: Sequence[ScoreItem], comparisons: Sequence[tuple[int, ...]]
-    ) -> list[Input]:
-        tokenizer = self._tokenizer()
-        rows = sorted(set(chain.from_iterable(comparisons)))
-        texts = exhibits(take(items, rows), tokenizer, fenced=self._settings.fence)
-        exhibit_of = dict(zip(rows, texts, strict=True))
-        displayed = [tuple(map(exhibit_of.__getitem__, numbers)) for numbers in comparisons]
+    def _uncut(self, comparisons: Sequence[Responses]) -> list[Case]:
+        """The comparisons, whatever their length."""
+        tokenizer = self._judge.tokenizer
+        # A response stands in several comparisons.
+        items = list({id(item): item for item in chain.from_iterable(comparisons)}.values())
+        texts = exhibits(items, tokenizer, fenced=self._settings.fence)
+        exhibit_of = {id(item): text for item, text in zip(items, texts, strict=True)}
+        displayed: list[list[Exhibit]] = []
+        fences: list[tuple[Fence, ...]] = []
+        for responses in comparisons:
+            displayed.append(list(map(exhibit_of.__getitem__, map(id, responses))))
+            fences.append(tuple(exhibit.fence for exhibit in displayed[-1]))
         if self._dropin is not None:
-            read = self._dropin_inputs(self._dropin, items, comparisons, displayed)
+            reads = self._dropin_inputs(self._dropin, comparisons, displayed, fences)
         else:
-            where = f"reward '{self._spec.name}'"
             questions: list[Any] = [
-                self._question(items[numbers[0]], each, tokenizer)
-                for numbers, each in zip(comparisons, displayed, strict=True)
+                self._question(responses[0], exhibit)
+                for responses, exhibit in zip(comparisons, displayed, strict=True)
             ]
-            read = tokenize_all(questions, tokenizer, generation_prompt=True, where=where)
-        return list(starmap(Input, zip(comparisons, read, displayed, strict=True)))
+            where = f"reward '{self._spec.name}'"
+            reads = tokenize_all(questions, tokenizer, generation_prompt=True, where=where)
+        return list(starmap(Case, zip(comparisons, reads, fences, strict=True)))
 
-    def _question(self, item: ScoreItem, displayed: Sequence[Exhibit], tokenizer: Any) -> Any:
+    def _question(self, item: ScoreItem, displayed: Sequence[Exhibit]) -> Any:
         """The shipped template, filled: messages, or a text for a model without a chat template."""
         settings = self._settings
         form = "pairwise"
@@ -277,6 +238,7 @@ class GroupJudge:
             "responses": "\n\n".join(responses),
         }
         text = fill(template(form), values).rstrip()
+        tokenizer = self._judge.tokenizer
         if tokenizer is None or tokenizer.chat_template:
             return [{"role": "user", "content": text}]
         return f"{text}\n\n"
@@ -284,23 +246,21 @@ class GroupJudge:
     def _dropin_inputs(
         self,
         dropin: DropIn,
-        items: Sequence[ScoreItem],
-        comparisons: Sequence[tuple[int, ...]],
-        displayed: Sequence[tuple[Exhibit, ...]],
+        comparisons: Sequence[Responses],
+        displayed: Sequence[Sequence[Exhibit]],
+        fences: Sequence[tuple[Fence, ...]],
     ) -> list[Rendered]:
         """The inputs that rm_preprocess returns, one per comparison."""
-        tokenizer = self._tokenizer()
+        tokenizer = self._judge.tokenizer
         origin = origin_of(dropin, "rm_preprocess")
         together = list if self._settings.listwise else tuple
         texts: list[Sequence[str]] = []
-        fences: list[tuple[Fence, ...]] = []
         inert: list[tuple[str, ...]] = []
         for each in displayed:
             texts.append(together(exhibit.text for exhibit in each))
-            fences.append(tuple(exhibit.fence for exhibit in each))
             inert.append(tuple(exhibit.fence.text for exhibit in each))
-        firsts = [items[rows[0]] for rows in comparisons]
-        responses = _responses(items, comparisons)
+        firsts = [items[0] for items in comparisons]
+        responses = list(map(_responses, comparisons))
         inputs = call_dropin(
             origin,
             ([item.rm_prompt for item in firsts], texts),
@@ -318,52 +278,25 @@ class GroupJudge:
 
     # --- output
 
-    def _read(
-        self,
-        items: Sequence[ScoreItem],
-        inputs: Sequence[Input],
-        samples: Sequence[Sequence[JudgeSample]],
-    ) -> list[list[Vote]]:
-        """One vote per sample.
-
-        A sample that failed, or that was cut inside its thinking, is not passed to the drop-in.
-        """
-        all_votes: list[list[Vote]] = []
-        if self._dropin is None or self._reading.parser is not None:
-            for each, of_input in zip(inputs, samples, strict=True):
-                all_votes.append([own_vote(each, sample, self._reading) for sample in of_input])
-            return all_votes
-        texts: list[str] = []
-        rows: list[tuple[Input, JudgeSample]] = []
-        comparisons: list[tuple[int, ...]] = []
-        for each, of_input in zip(inputs, samples, strict=True):
-            for sample in of_input:
-                if sample.readable:
-                    texts.append(sample.text)
-                    rows.append((each, sample))
-                    comparisons.append(each.rows)
-        votes: list[Vote] = []
-        if rows:
-            responses = _responses(items, comparisons)
-            firsts = [items[numbers[0]] for numbers in comparisons]
-            verdicts = call_dropin(
-                origin_of(self._dropin, "rm_postprocess"),
-                (texts,),
-                {**named_columns(firsts), "responses": responses},
-                responses=responses,
-                row="comparison",
-            )
-            for verdict, row in zip(verdicts, rows, strict=True):
-                votes.append(dropin_vote(verdict, row, listwise=self._settings.listwise))
-        remaining = iter(votes)
-        for of_input in samples:
-            all_votes.append([next(remaining) if s.readable else Vote(s) for s in of_input])
-        return all_votes
+    def _read_all(self, texts: Sequence[tuple[Case, JudgeSample]]) -> list[Vote]:
+        """The votes that the drop-in's rm_postprocess reads."""
+        assert self._dropin is not None
+        responses = [_responses(case.items) for case, _ in texts]
+        firsts = [case.items[0] for case, _ in texts]
+        verdicts = call_dropin(
+            origin_of(self._dropin, "rm_postprocess"),
+            ([sample.text for _, sample in texts],),
+            {**named_columns(firsts), "responses": responses},
+            responses=responses,
+            row="comparison",
+        )
+        listwise = self._settings.listwise
+        return [
+            dropin_vote(verdict, sample, count=len(case.items), listwise=listwise)
+            for verdict, (case, sample) in zip(verdicts, texts, strict=True)
+        ]
 
 
-def _responses(
-    items: Sequence[ScoreItem], comparisons: Sequence[tuple[int, ...]]
-) -> list[tuple[str, ...]]:
-    """The responses of each comparison, as the policy wrote them."""
-    responses = [item.response for item in items]
-    return [tuple(take(responses, rows)) for rows in comparisons]
+def _responses(items: Responses) -> tuple[str, ...]:
+    """The responses of a comparison, as the policy wrote them."""
+    return tuple(item.response for item in items)

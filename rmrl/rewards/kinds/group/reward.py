@@ -34,7 +34,12 @@ from rmrl.rewards.kinds.group.comparisons import (
 from rmrl.rewards.kinds.group.judge import GroupJudge, JudgeSettings
 from rmrl.rewards.kinds.group.votes import Outcome
 from rmrl.rewards.kinds.judge.asking import conversation_text
-from rmrl.rewards.kinds.judge.meta_votes import MetaEntries, keep_problem, meta_problems
+from rmrl.rewards.kinds.judge.meta_votes import (
+    MetaEntries,
+    Responses,
+    keep_problem,
+    meta_problems,
+)
 from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.kinds.shared.context import KindContext
 from rmrl.rewards.kinds.shared.dropin_calls import take
@@ -203,11 +208,11 @@ class GroupReward(Kind):
             for order in orders:
                 comparisons.append(tuple(take(table.rows, order)))
         rendered = [Rendered("", ())] * len(items)
-        inputs = self._judge.render(items, comparisons)
+        cases = self._judge.cases([tuple(take(items, rows)) for rows in comparisons])
         # Backwards, so that the first comparison of an item remains.
-        for rows, read in reversed(list(zip(comparisons, inputs, strict=True))):
+        for rows, case in reversed(list(zip(comparisons, cases, strict=True))):
             for row in rows:
-                rendered[row] = read
+                rendered[row] = case.read
         return rendered
 
     # --- games
@@ -247,16 +252,16 @@ class GroupReward(Kind):
         """Play rounds until every schedule has ended, with one call for all tables per round."""
         while any(table.pairs for table in tables):
             rounds: list[tuple[Table, Pair, list[Pair]]] = []
-            comparisons: list[tuple[int, ...]] = []
+            comparisons: list[Responses] = []
             for table in tables:
                 for pair in table.pairs:
                     orders = self._orders(table, pair)
                     rounds.append((table, pair, orders))
                     for order in orders:
-                        comparisons.append(tuple(take(table.rows, order)))
+                        comparisons.append(tuple(take(items, take(table.rows, order))))
             outcomes: list[Outcome] = []
             if comparisons:
-                outcomes = await self._judge.compare(items, comparisons)
+                outcomes = await self._judge.compare(comparisons)
             remaining = iter(outcomes)
             values: defaultdict[int, list[float | None]] = defaultdict(list)
             for table, pair, orders in rounds:
@@ -278,14 +283,14 @@ class GroupReward(Kind):
 
     async def _rank(self, tables: Sequence[Table], items: Sequence[ScoreItem]) -> None:
         orders: list[tuple[Table, tuple[int, ...]]] = []
-        comparisons: list[tuple[int, ...]] = []
+        comparisons: list[Responses] = []
         for table in tables:
             for order in self._lists(table):
                 orders.append((table, order))
-                comparisons.append(tuple(take(table.rows, order)))
+                comparisons.append(tuple(take(items, take(table.rows, order))))
         outcomes: list[Outcome] = []
         if comparisons:
-            outcomes = await self._judge.compare(items, comparisons)
+            outcomes = await self._judge.compare(comparisons)
         for (table, order), outcome in zip(orders, outcomes, strict=True):
             table.add_ranking(order, outcome)
         for table in tables:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,10 +13,8 @@ from rmrl.rewards.dropins.verdict import RowError, check_verdict
 from rmrl.rewards.judging.parser import TIME_LIMIT_S, Parser
 from rmrl.rewards.judging.reader import read_choice
 from rmrl.rewards.judging.reading import EXPLANATIONS
-from rmrl.rewards.kinds.judge.meta_votes import Choice
+from rmrl.rewards.kinds.judge.case import Case, Vote
 from rmrl.rewards.kinds.judge.samples import JudgeSample
-from rmrl.rewards.kinds.shared.rendering import Exhibit, Rendered
-from rmrl.rewards.kinds.shared.truncation import TOKENS
 from rmrl.types import ScoreResult, Status
 
 CHOICES: Mapping[str, float] = {"A": 1.0, "B": 0.0, "tie": 0.5}
@@ -27,20 +25,6 @@ _RANKING = re.compile(
     r"|(?i:(?<=ranking: )|(?<=ranking\": ))\d{1,3}(?:,[ \t]{0,4}\d{1,3})+(?![\d.])"
 )
 _NAME = re.compile(r"(?i)\bresponse[ \t]+(?=\d)|[\[\]#]")
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """One comparison as rendered; `exhibits` are the responses in it."""
-
-    rows: tuple[int, ...]
-    read: Rendered
-    exhibits: tuple[Exhibit, ...]
-
-    def sample(self, output: TextOutput) -> JudgeSample:
-        """A sample of the judge that read it."""
-        fences = [exhibit.fence for exhibit in self.exhibits]
-        return JudgeSample.of(output, prompt=self.read.text, fences=fences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +55,18 @@ class VerdictReading:
     """Verdicts on a pair; empty where rankings are read."""
     no_preference: Literal["tie", "none"] = "tie"
     parser: Parser | None = None
+    fenced: bool = True
+    """The responses stand in their fences."""
 
 
-def own_vote(each: Input, sample: JudgeSample, rules: VerdictReading) -> Vote:
+def own_vote(case: Case, sample: JudgeSample, rules: VerdictReading) -> Vote:
     """The vote in a sample of a judge without a drop-in, or with a parser: a choice on a pair, or a
     ranking."""
-    if not sample.readable:
-        return Vote(sample)
     text = sample.text
-    response = "\n".join(exhibit.text for exhibit in each.exhibits)
+    displayed = [fence.text for fence in case.fences]
+    if rules.fenced:
+        displayed = [fence.wrap(fence.text) for fence in case.fences]
+    response = "\n".join(displayed)
     cut = sample.output.finish_reason == "length"
     columns: Mapping[str, str | None] = {}
     if rules.parser is not None:
@@ -94,7 +81,7 @@ def own_vote(each: Input, sample: JudgeSample, rules: VerdictReading) -> Vote:
         response = ""
         cut = False
     if not rules.choices:
-        return Vote(sample, last_ranking(text, len(each.rows)), columns=columns)
+        return Vote(sample, last_ranking(text, len(case.items)), columns=columns)
     reading = read_choice(
         text, rules.choices, response=response, cut=cut, no_preference=rules.no_preference
     )
@@ -118,67 +105,41 @@ def last_ranking(text: str, count: int) -> tuple[float, ...] | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Vote:
-    """The verdict of one sample, or why there is none."""
-
-    sample: JudgeSample
-    scores: tuple[float, ...] | None = None
-    problem: str = ""
-    reason: str = ""
-    """Why there is no verdict; it precedes "in <the text>"."""
-    columns: Mapping[str, str | None] = field(default_factory=dict)
-    """A parser's columns beside the verdict."""
-
-
-def combined(each: Input, votes: Sequence[Vote], choice: Choice | None = None) -> Outcome:
-    """The mean of the votes that could be read, or were chosen; for a pair, the majority's
-    verdict."""
-    outputs = tuple(vote.sample.output for vote in votes)
-    counted: Sequence[int] = range(len(votes))
-    further: tuple[ScoreResult, ...] = ()
-    failed: ScoreResult | None = None
-    if choice is not None:
-        counted = choice.kept
-        further = tuple(choice.scores)
-        failed = choice.failure
-    usable: list[tuple[float, ...]] = []
-    columns: Mapping[str, Any] = votes[0].columns
-    for number in counted:
-        vote = votes[number]
-        if vote.scores is not None:
-            if not usable:
-                columns = vote.columns
-            usable.append(vote.scores)
-    if choice is not None:
-        columns = {**columns, **choice.columns(len(votes))}
+def outcome(case: Case, *, requested: int) -> Outcome:
+    """The mean of the votes that count; for a pair, the majority's verdict."""
+    if case.read.empty:
+        problem = case.read.problem or "the judge's input is empty: it has no token"
+        return Outcome(None, "", (), "user_error", problem)
     status: Status = "ok"
     detail = ""
     means = None
-    if failed is not None:
-        status = failed.status
-        detail = failed.detail
-    elif usable:
-        means = tuple(map(statistics.fmean, zip(*usable, strict=True)))
-        if len(each.rows) == 2 and len(usable) > 1:
-            means = pair_scores(0.5 if means[0] == means[1] else float(means[0] > means[1]))
+    failure = case.failure(requested=requested)
+    if failure is not None:
+        status, detail = failure
     else:
-        first = votes[0]
-        status, detail = first.sample.failure(problem=first.problem, reason=first.reason)
-    read = each.read
-    left_out = read.left_out + max((scored.extra.get(TOKENS, 0) for scored in further), default=0)
-    return Outcome(means, read.text, outputs, status, detail, columns, left_out, further)
+        counted = case.counted
+        means = tuple(map(statistics.fmean, case.scores(counted)))
+        if len(means) == 2 and len(counted) > 1:
+            means = pair_scores(0.5 if means[0] == means[1] else float(means[0] > means[1]))
+    return Outcome(
+        means,
+        case.read.text,
+        tuple(vote.sample.output for vote in case.votes),
+        status,
+        detail,
+        case.columns,
+        case.read.left_out + case.cut_by_choice()[0],
+        tuple(case.second),
+    )
 
 
-def dropin_vote(returned: Any, read: tuple[Input, JudgeSample], *, listwise: bool) -> Vote:
-    """The vote that a drop-in's rm_postprocess returned for one sample."""
-    each, sample = read
+def dropin_vote(returned: Any, sample: JudgeSample, *, count: int, listwise: bool) -> Vote:
+    """The vote that a drop-in's rm_postprocess returned for one sample on `count` responses."""
     if returned is None:
         return Vote(sample)
     if isinstance(returned, RowError):
         return Vote(sample, problem=returned.detail)
     if listwise:
-        count = len(each.rows)
         scores: list[float] = []
         if isinstance(returned, list | tuple) and len(returned) == count:
             for entry in returned:

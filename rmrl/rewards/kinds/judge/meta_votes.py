@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmrl.errors import ConfigError
 from rmrl.inference.reward_engine_base import ValueOutput
@@ -35,10 +35,13 @@ from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.specs.values import FurtherModel, known_entries
 from rmrl.types import ScoreItem, ScoreResult
 
+if TYPE_CHECKING:
+    from rmrl.rewards.kinds.judge.case import Case
+
 ROLE = "meta"
 
-Case = tuple[ScoreItem, ...]
-AskAgain = Callable[[Sequence[Case]], list[Rendered]]
+Responses = tuple[ScoreItem, ...]
+AskAgain = Callable[[Sequence[Responses]], list[Rendered]]
 """Responses, some with shorter texts -> the judge's question about each."""
 
 
@@ -88,16 +91,6 @@ def keep_problem(entries: Mapping[str, Any], votes: int, source: str) -> str:
         f"keeps meta.keep={entries['keep']} of {source}={votes} votes, so the second model would"
         f" have nothing to choose: raise {source} or lower meta.keep"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Critiques:
-    """A judge's question about one case, and the critiques that it wrote."""
-
-    case: Case
-    question: Rendered
-    texts: Mapping[int, str]
-    """Position among the votes -> text, of those that could be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,19 +151,19 @@ class MetaModel:
         self._context = context
         self._keep = keep
 
-    async def choices(
-        self, cases: Sequence[Critiques], *, min_votes: int, ask_again: AskAgain
-    ) -> list[Choice]:
-        """The votes that count in each case. The model is asked where more votes could be read than
-        may count, and at least `min_votes`, without which there is no score."""
-        pairs: list[tuple[Critiques, str]] = []
-        choices: list[Choice] = []
-        for each in cases:
-            choices.append(Choice(list(each.texts), self._keep))
-            if len(each.texts) > self._keep and len(each.texts) >= min_votes:
-                pairs += [(each, text) for text in each.texts.values()]
+    async def choose(
+        self, cases: Sequence[Case], *, min_votes: int = 1, ask_again: AskAgain
+    ) -> None:
+        """Set the votes that count in each case. The model is asked where more votes could be read
+        than may count, and at least `min_votes`, without which there is no score."""
+        pairs: list[tuple[Case, str]] = []
+        for case in cases:
+            critiques = case.critiques
+            case.choice = Choice(list(critiques), self._keep)
+            if len(critiques) > self._keep and len(critiques) >= min_votes:
+                pairs += [(case, text) for text in critiques.values()]
         if not pairs:
-            return choices
+            return
         labels = self._spec.labels
 
         async def send(part: list[Rendered]) -> Sequence[ValueOutput]:
@@ -183,18 +176,15 @@ class MetaModel:
             context=self._context,
             role=ROLE,
         )
-        firsts = [each.case[0] for each, _ in pairs]
+        firsts = [case.items[0] for case, _ in pairs]
         results = classified(firsts, rendered, outputs, dropin=None, labels=labels)
-        scores: dict[int, list[ScoreResult]] = {}
-        for (each, _), read, result in zip(pairs, rendered, results, strict=True):
+        for (case, _), read, result in zip(pairs, rendered, results, strict=True):
+            assert case.choice is not None
             cut = with_cut(result, read.left_out, how=self._spec.overlong)
-            scores.setdefault(id(each), []).append(cut)
-        for i, each in enumerate(cases):
-            choices[i] = dataclasses.replace(choices[i], scores=scores.get(id(each), ()))
-        return choices
+            case.choice = dataclasses.replace(case.choice, scores=(*case.choice.scores, cut))
 
     def _parts(
-        self, pairs: Sequence[tuple[Critiques, str]], ask_again: AskAgain
+        self, pairs: Sequence[tuple[Case, str]], ask_again: AskAgain
     ) -> Iterator[list[Rendered]]:
         """The inputs, PART_ROWS at a time."""
         tokenizer = self._context.tokenizer(self._spec.engines[ROLE].path)
@@ -203,17 +193,17 @@ class MetaModel:
             limit = dataclasses.replace(limit, mark=MARK)  # as the judge reads it
         for start in range(0, len(pairs), PART_ROWS):
             part = pairs[start : start + PART_ROWS]
-            cases = [each.case for each, _ in part]
+            cases = [case.items for case, _ in part]
             texts = [text for _, text in part]
-            questions = [each.question for each, _ in part]
+            questions = [case.read for case, _ in part]
 
             def render(
-                positions: Sequence[int], shorter: Sequence[Case], texts: Sequence[str] = texts
+                positions: Sequence[int], shorter: Sequence[Responses], texts: Sequence[str] = texts
             ) -> list[Rendered]:
                 critiques = [texts[position] for position in positions]
                 return self._inputs(shorter, ask_again(shorter), critiques)
 
-            cutting = Cutting[Case, Rendered](
+            cutting = Cutting[Responses, Rendered](
                 passages=item_passages,
                 rebuilt=items_rebuilt,
                 render=render,
@@ -227,7 +217,7 @@ class MetaModel:
             yield rows
 
     def _inputs(
-        self, cases: Sequence[Case], questions: Sequence[Rendered], critiques: Sequence[str]
+        self, cases: Sequence[Responses], questions: Sequence[Rendered], critiques: Sequence[str]
     ) -> list[Rendered]:
         tokenizer = self._context.tokenizer(self._spec.engines[ROLE].path)
         neutral = neutraliser(tokenizer)

@@ -40,7 +40,7 @@ class HolisticRubric(GenerativeReward):
 
     @cached_property
     def _neutral(self) -> Callable[[str], str]:
-        return neutraliser(self._tokenizer())
+        return neutraliser(self._judge.tokenizer)
 
     def rubric_of(self, item: ScoreItem) -> str:
         """The criteria, numbered, with weights other than 1; their texts are made inert, as the
