@@ -72,6 +72,7 @@ def test_the_wheel_holds_what_a_user_needs(wheel: Path):
         "rmrl/py.typed",
         "rmrl/_shipped/reward_functions/gsm8k.py",
         "rmrl/_shipped/configs/recipe/dapo.yaml",
+        "rmrl/config/compat/keys_of_reward_model.yaml",
         "rmrl/config/compat/keys_of_verl.yaml",
     } <= names
     assert not [name for name in names if name.startswith(("tests/", "docs/", "benchmarks/"))]

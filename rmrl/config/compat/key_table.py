@@ -1,157 +1,32 @@
-"""Every entry of the older section `reward_model`: translated, without effect here, or refused with
-what to use instead.
-
-The entries are those of the section as VeRL-with-RMs and verl have it (their ppo_trainer.yaml and
-reward_model.yaml).
-"""
+"""The table of the older section `reward_model`, read from keys_of_reward_model.yaml: each entry is
+translated, without effect here, or refused with what to use instead."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rmrl.config.compat.rows import read_rows
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
 
-
-def _below(section: str, *names: str) -> tuple[str, ...]:
-    """Keys of the entries `names` of a section."""
-    return tuple(f"{section}.{name}" for name in names)
+_ROWS = read_rows("keys_of_reward_model")
 
 
-SAMPLING = ("temperature", "top_p", "top_k", "n", "max_tokens", "seed", "stop")
-"""Entries of reward_vllm_rollout that move to a judge's `sampling` under the same names."""
-ENGINE = {
-    "tensor_model_parallel_size": "tensor_parallel_size",
-    "gpu_memory_utilization": "gpu_memory_utilization",
-    "dtype": "dtype",
-    "max_model_len": "max_model_len",
-    "max_num_seqs": "max_num_seqs",
-    "max_num_batched_tokens": "max_num_batched_tokens",
-}
-"""Entry of reward_vllm_rollout -> entry of `engine`."""
+def _keys(fate: str) -> tuple[str, ...]:
+    return tuple(head + name for head, names in _ROWS[fate].items() for name in names)
 
-_ROLLOUT_ENTRIES = (
-    *SAMPLING,
-    *ENGINE,
-    "response_length",
-    "prompt_length",
-    "do_sample",
-    "name",
-    "engine_kwargs.vllm",
-)
-_OVERLONG_ENTRIES = ("enable", "len", "penalty_factor", "log")
-_IDLE_ROLLOUT_ENTRIES = (
-    "reward_batch_name", "rm_prompt_name", "mode", "enforce_eager", "free_cache_engine", "load_format", "layered_summon",
-    "log_prob_micro_batch_size", "log_prob_micro_batch_size_per_gpu", "log_prob_use_dynamic_bsz", "log_prob_max_token_len_per_gpu",
-    "disable_log_stats", "enable_chunked_prefill", "enable_prefix_caching", "val_kwargs", "engine_kwargs.sglang",
-    "cudagraph_capture_sizes",
-    "data_parallel_size", "expert_parallel_size", "skip_tokenizer_init", "disable_mm_preprocessor_cache",
-)  # fmt: skip
 
-FORK_KEYS = (
-    "reward_worker_idx", "combine_reward", "reward_model_type", "reward_weight", "reward_combine_func", "reward_function", "use_bge",
-    "bge_weight", "reward_vllm_rollout",
-)  # fmt: skip
-"""Entries that only VeRL-with-RMs has: a command line with one of them gets its defaults, and its
-rule beside the models."""
-
-TRANSLATED = (
-    "enable", "combine_reward", "reward_model_type", "reward_weight", "reward_combine_func", "reward_function", "use_bge", "bge_weight",
-    "model.path", "model.tensor_model_parallel_size", "num_workers", "reward_manager", "reward_kwargs.max_resp_len",
-    *_below("overlong_buffer", *_OVERLONG_ENTRIES), *_below("reward_kwargs.overlong_buffer_cfg", *_OVERLONG_ENTRIES),
-    *_below("reward_vllm_rollout", *_ROLLOUT_ENTRIES, "rollout_response_length"), *_below("rollout", *_ROLLOUT_ENTRIES),
-)  # fmt: skip
-
-IDLE = (
-    "micro_batch_size", "micro_batch_size_per_gpu", "strategy", "model.fsdp_config", "model.input_tokenizer", "reward_worker_idx",
-    "model.use_shm", "model.use_remove_padding", "model.use_fused_kernels", "model.enable_gradient_checkpointing",
-    "ulysses_sequence_parallel_size", "use_dynamic_bsz", "forward_max_token_len_per_gpu", "forward_micro_batch_size_per_gpu",
-    "launch_reward_fn_async", "param_offload", "megatron", "load_weight", "profiler", "profile", "use_reward_loop", "dtype",
-    *_below("reward_vllm_rollout", *_IDLE_ROLLOUT_ENTRIES), *_below("rollout", *_IDLE_ROLLOUT_ENTRIES),
-)  # fmt: skip
-"""Placement and batching of reward models in verl. Here they run in inference engines that form
-their own batches and read text, not the policy's tokens; no score depends on these entries."""
-
-_NO_PRIME = (
-    "PRIME trains its reward model along with the policy, and reward models are not trained here;"
-    " use a trained process reward model, reward.models=[steps] reward.specs.steps={kind: process,"
-    " path: <checkpoint>}"
-)
-_NO_TOOLS = (
-    "one response per prompt is sampled here, without turns or tools; leave it out, or stay with a"
-    " trainer that runs tools"
-)
-_NO_POOL = (
-    "name a pool with trainer.resource_pools.<pool>.n_gpus_per_node=<devices> and put the engine"
-    " into it with reward.engine.pool=<pool>"
-)
-_ROLLOUT_ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "use_fire_sampling": (
-        (False,),
-        "all tokens are sampled at one temperature; leave it out, or raise the temperature",
-    ),
-    "ignore_eos": (
-        (False,),
-        "a judge that continues past its end of text writes no verdict; leave it out",
-    ),
-    "multi_turn.enable": ((False,), _NO_TOOLS),
-    "multi_turn.tool_config_path": ((None,), _NO_TOOLS),
-    "multi_turn.completion_callback": ((None,), _NO_TOOLS),
-    "multi_turn.max_turns": ((None,), _NO_TOOLS),
-    "multi_turn.use_inference_chat_template": ((False,), _NO_TOOLS),
-    "multi_turn.enable_tokenization_sanity_check": ((True, False), ""),
-}
-ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "model.external_lib": (
-        (None,),
-        "install models as packages that transformers knows, or allow model.trust_remote_code",
-    ),
-    "max_length": (
-        (None,),
-        (
-            "the input of a reward model is never truncated; inputs longer than"
-            " reward.engine.max_model_len have no verdict"
-        ),
-    ),
-    "sandbox_fusion.url": (
-        (None,),
-        (
-            "programs are run by a reward of kind code: reward.models=[tests]"
-            " reward.specs.tests={kind: code, where: sandbox_fusion, url: <the same>, score: share}"
-        ),
-    ),
-    "sandbox_fusion.max_concurrent": (
-        (None, 64),
-        "give reward.specs.<name>.max_concurrency to a reward of kind code",
-    ),
-    "sandbox_fusion.memory_limit_mb": (
-        (None, 1024),
-        "give reward.specs.<name>.extra_body={memory_limit_MB: <n>} to a reward of kind code",
-    ),
-    "reward_loop_source": ((None,), "name a function with custom_reward_function.path=<file>"),
-    "reward_loop_module_path": ((None,), "name a function with custom_reward_function.path=<file>"),
-    "reward_loop_class_name": ((None,), "name a function with custom_reward_function.path=<file>"),
-    "enable_resource_pool": ((False, None), _NO_POOL),
-    "n_gpus_per_node": ((0, None), _NO_POOL),
-    "nnodes": ((0, None), _NO_POOL),
-    "mini_batch_size": ((None,), _NO_PRIME),
-    "model.optim": ((None,), _NO_PRIME),
-    "model.update": ((None, "none"), _NO_PRIME),
-    "model.beta_train": ((None,), _NO_PRIME),
-    "model.loss_type": ((None,), _NO_PRIME),
-    "model.ref_path": ((None,), _NO_PRIME),
-    "model.ref_type": ((None,), _NO_PRIME),
-    "model.prime_granularity": ((None,), _NO_PRIME),
-    "model.prime_norm": ((None,), _NO_PRIME),
-    "prime_granularity": ((None,), _NO_PRIME),
-    "prime_norm": ((None,), _NO_PRIME),
-    **dict(zip(_below("reward_vllm_rollout", *_ROLLOUT_ONLY), _ROLLOUT_ONLY.values(), strict=True)),
-    **dict(zip(_below("rollout", *_ROLLOUT_ONLY), _ROLLOUT_ONLY.values(), strict=True)),
+FORK_KEYS: tuple[str, ...] = tuple(_ROWS["of the fork"])
+SAMPLING: tuple[str, ...] = tuple(_ROWS["sampling"])
+ENGINE: Mapping[str, str] = _ROWS["engine"]
+IDLE = _keys("no effect")
+ONLY: Mapping[str, tuple[list[Any], str]] = {
+    key: (row["accepts"], row["use"]) for row in _ROWS["refused"] for key in row["keys"]
 }
 """Entry (or a section of entries) -> the values that match the only behaviour there is, and the
 advice for any other value."""
-_ALL = (*TRANSLATED, *IDLE, *ONLY)
+_ALL = (*_keys("translated"), *IDLE, *ONLY)
 
 
 def leaves(section: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, Any]]:

@@ -18,14 +18,21 @@ from rmrl.config.compat import (
     models,
     needs_rule_of_source,
     overlong,
-    similarity,
     uses_models,
 )
-from rmrl.config.compat.lists import unique
+from rmrl.config.compat.lists import number, unique
 from rmrl.config.schema import Config, ScoreConfig
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
 
+_SIMILARITY = {
+    "kind": "similarity",
+    "path": "BAAI/bge-large-zh-v1.5",
+    "function": "bge_similarity",
+}
+"""The reward `bge` of use_bge: similarity of the reply to the reference, with the model and the
+formula of the similarity server of VeRL-with-RMs. It is off by default, since it needs an embedding
+model, which no entry of the section names."""
 _CUSTOM = ("path", "name", "reward_kwargs")
 
 
@@ -109,19 +116,13 @@ def _translate_models(config: Config | ScoreConfig, kind_of: models.KindOf) -> l
     for rule in set(reward.models) - set(rules):
         reward.specs.pop(rule, None)
     terms: list[fold.Term] = []
-    if similarity.is_enabled(typed):
-        terms.append(
-            fold.Term(
-                name=similarity.NAME,
-                weight=similarity.weight(typed),
-                operation="add",
-                spec=similarity.spec(),
-            )
-        )
+    if typed.get("use_bge"):
+        weight = number("reward_model.bge_weight", typed.get("bge_weight", 0.5))
+        terms.append(fold.Term(name="bge", weight=weight, operation="add", spec=_SIMILARITY))
     names = models.names_of(section, taken=[*rules, *(term.name for term in terms)])
     for index, name in enumerate(names):
         spec = models.spec_of(section, index)
-        if similarity.is_enabled(typed):
+        if typed.get("use_bge"):
             # The similarity reward precedes the models but has no prompt of its own, so the
             # prompts keep the models' positions.
             spec["rm_prompt"] = str(index)
