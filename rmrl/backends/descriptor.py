@@ -52,10 +52,12 @@ class Offloads:
     optimizer: bool = False
     keeps_gradients: bool = True
     """Buffers of gradients exist between phases."""
+    always: bool = False
+    """All of the state lives in host memory, while the model trains as well."""
 
     @property
     def any(self) -> bool:
-        return self.weights or self.gradients or self.optimizer
+        return self.always or self.weights or self.gradients or self.optimizer
 
 
 class Memory(Protocol):
@@ -71,6 +73,11 @@ class Memory(Protocol):
         ...
 
     def offloads(self, trained: TrainedConfig) -> Offloads: ...
+
+    def gathered(self, trained: TrainedConfig) -> int:
+        """Bytes of a parameter that is gathered to compute; 0 where the process holds what it
+        needs."""
+        ...
 
     def activation_shares(self, trained: TrainedConfig, processes: int) -> tuple[int, int]:
         """(processes among which one row's positions are cut, among which the vocabulary is)."""
@@ -94,6 +101,9 @@ class Replicated:
 
     def offloads(self, trained: TrainedConfig) -> Offloads:  # noqa: ARG002
         return Offloads()
+
+    def gathered(self, trained: TrainedConfig) -> int:  # noqa: ARG002
+        return 0
 
     def activation_shares(self, trained: TrainedConfig, processes: int) -> tuple[int, int]:  # noqa: ARG002
         return 1, 1

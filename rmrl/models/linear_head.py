@@ -20,22 +20,13 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from rmrl.models.slice_sizes import SLICE_ELEMENTS, elements_within
 from rmrl.models.softmax import Softmax, Totals
 
-SLICE_ELEMENTS = 2**24
-"""Fewest logits computed at once, in elements (64 MiB of float32); on CPU the number itself."""
-LARGEST_SLICE_ELEMENTS = 2**28
-"""Most logits computed at once. Beyond about 1,700 positions of a vocabulary of 152k a matrix
-product no longer gains from more."""
 KEPT_ELEMENTS = 2**26
 """Logits of a micro-batch up to this many elements (256 MiB of float32) are kept for the backward
 pass rather than computed again, and so are those of a single slice."""
 
-_SLICE_BYTES = 12
-"""Device memory of one logit of a slice in the backward pass: itself and its gradient in half
-precision, two numbers of float32."""
-_SLICE_SHARE = 8
-"""A slice takes one part in so many of the free device memory."""
 _BLOCK_ELEMENTS = 2**24
 """Elements of the matrix's gradient that are added at once where the product is in half
 precision."""
@@ -50,14 +41,6 @@ def slice_elements(device: torch.device) -> int:
     free, _ = torch.cuda.mem_get_info(device)
     cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return elements_within(free + cached)
-
-
-def elements_within(free_bytes: int) -> int:
-    """Size of a slice on a device with `free_bytes`: the largest power of two that takes an eighth
-    of them at most, within SLICE_ELEMENTS and LARGEST_SLICE_ELEMENTS."""
-    fitting = max(1, free_bytes // _SLICE_SHARE // _SLICE_BYTES)
-    power = 2 ** (fitting.bit_length() - 1)
-    return min(max(power, SLICE_ELEMENTS), LARGEST_SLICE_ELEMENTS)
 
 
 def kept_elements(slice_size: int) -> int:

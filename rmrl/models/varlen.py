@@ -91,7 +91,7 @@ def _kernel() -> Callable[..., Tensor] | None:
     except (ImportError, AttributeError):
         return None
     names = inspect.signature(function).parameters
-    if {"scale", "window_size", "enable_gqa"}.issubset(names):
+    if {"scale", "window_size"}.issubset(names):
         return function
     return None
 
@@ -121,6 +121,14 @@ def attend(
     """
     kernel = _kernel()
     if kernel is not None and has_kernel(q_Tnd):
+        heads: dict[str, bool] = {}
+        if q_Tnd.shape[1] != k_Tnd.shape[1]:
+            if "enable_gqa" in inspect.signature(kernel).parameters:
+                heads = {"enable_gqa": True}
+            else:  # torch 2.11
+                copies = q_Tnd.shape[1] // k_Tnd.shape[1]
+                k_Tnd = k_Tnd.repeat_interleave(copies, dim=1)
+                v_Tnd = v_Tnd.repeat_interleave(copies, dim=1)
         return kernel(
             q_Tnd,
             k_Tnd,
@@ -131,7 +139,7 @@ def attend(
             longest,
             scale=scale,
             window_size=(-1 if window is None else window - 1, 0),
-            enable_gqa=q_Tnd.shape[1] != k_Tnd.shape[1],
+            **heads,
         )
     if lengths is None:
         lengths = boundaries.diff().tolist()

@@ -13,12 +13,14 @@ from rmrl.cluster.pools import device_count
 from rmrl.config.schema import Config, CriticConfig, ModelConfig, TrainedConfig
 from rmrl.inference.engine_facts import rollout_facts
 from rmrl.models.checkpoint_inspect import weight_bytes
+from rmrl.models.slice_sizes import LARGEST_SLICE_ELEMENTS, SLICE_ELEMENTS, elements_within
 from rmrl.rewards.residency import EnginePlan
 from rmrl.rewards.residency.sizes import BATCH_BYTES, ENGINE_PROCESS_BYTES
 from rmrl.trainer.train_memory import (
     activation_bytes,
     frozen_bytes,
     layout,
+    lives_in_host_memory,
     offloads_state,
     state,
     stays_bytes,
@@ -26,6 +28,9 @@ from rmrl.trainer.train_memory import (
 )
 
 TRAIN_PROCESS_BYTES = {"cpu": 600 * 2**20, "cuda": 600 * 2**20}
+"""A training process without its tensors: torch on CPU, context and cuBLAS on CUDA."""
+NCCL_BYTES = 1400 * 2**20
+"""Channels and buffers of NCCL in a process of several on CUDA. An estimate: not measured yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,17 +65,23 @@ def policy_claims(
 ) -> list[Claim]:
     """Return the claims of training and rollout, on their devices and in host memory. `gpu_bytes`:
     memory of one GPU."""
-    claims = [_training(config, device, extras.reference)]
+    claims = [_training(config, device, extras.reference, gpu_bytes)]
     critic = extras.critic
     if critic is not None:
         held = _held(config, critic.model, critic, device=device, pool=critic.pool)
         if critic.pool is None:
             # It shares the policy's processes.
-            shared = device_count(config.trainer, None) if device == "cpu" else 1
-            held -= shared * TRAIN_PROCESS_BYTES[device]
+            held -= _processes_bytes(device_count(config.trainer, None), device)
         claims.append(
             _claim(
-                config, "critic", critic.model, critic, held=held, device=device, pool=critic.pool
+                config,
+                "critic",
+                critic.model,
+                critic,
+                held=held,
+                device=device,
+                gpu_bytes=gpu_bytes,
+                pool=critic.pool,
             )
         )
     claims.append(_rollout(config, device, gpu_bytes))
@@ -86,7 +97,14 @@ def _devices(config: Config, pool: str | None, device: str) -> tuple[str, ...]:
     return tuple(gpu(pool or "", number) for number in range(device_count(config.trainer, pool)))
 
 
-def _training(config: Config, device: str, with_reference: bool) -> Claim:
+def _processes_bytes(world: int, device: str) -> int:
+    """Return the bytes of a training process without its tensors; on CPU of all processes."""
+    if device == "cpu":
+        return world * TRAIN_PROCESS_BYTES[device]
+    return TRAIN_PROCESS_BYTES[device] + (NCCL_BYTES if world > 1 else 0)
+
+
+def _training(config: Config, device: str, with_reference: bool, gpu_bytes: int = 0) -> Claim:
     """Weights, gradients and optimizer state; the activations of one micro-batch; the reference's
     weights."""
     part = config.actor_rollout_ref
@@ -104,6 +122,7 @@ def _training(config: Config, device: str, with_reference: bool) -> Claim:
         held=held + frozen,
         stays=0 if part.ref.param_offload else frozen,
         device=device,
+        gpu_bytes=gpu_bytes,
         suffix=" + reference" if with_reference else "",
     )
 
@@ -114,9 +133,9 @@ def _held(
     """Return the bytes of a process and its training state; on CPU of all processes together."""
     world = device_count(config.trainer, pool)
     total = state(model, trained, world).total
-    if device == "cpu":
-        return total + world * TRAIN_PROCESS_BYTES[device]
-    return total // world + TRAIN_PROCESS_BYTES[device]
+    if device == "cuda":
+        total = 0 if lives_in_host_memory(trained) else total // world
+    return total + _processes_bytes(world, device)
 
 
 def _claim(
@@ -127,6 +146,7 @@ def _claim(
     *,
     held: int,
     device: str,
+    gpu_bytes: int,
     stays: int = 0,
     pool: str | None = None,
     suffix: str = "",
@@ -137,12 +157,16 @@ def _claim(
     longest = config.data.max_prompt_length + config.data.max_response_length
     rows = trained.ppo_mini_batch_size * config.actor_rollout_ref.rollout.n
     tokens = max(longest, min(trained.ppo_max_token_len_per_gpu, rows * longest))
-    activations = activation_bytes(model, trained, world, tokens=tokens)
+    slices = SLICE_ELEMENTS
+    if device == "cuda":
+        slices = elements_within(gpu_bytes) if gpu_bytes else LARGEST_SLICE_ELEMENTS
+    activations = activation_bytes(model, trained, world, tokens=tokens, slice_elements=slices)
     if device == "cpu":
         activations *= world
     away = held
     if device == "cuda" and offloads_state(trained):
-        away = TRAIN_PROCESS_BYTES[device] + stays + stays_bytes(model, trained, world) // world
+        away = _processes_bytes(world, device) + stays
+        away += stays_bytes(model, trained, world) // world
     return Claim(
         who=who,
         what=f"{Path(str(model.path)).name} {layout(trained, world)}{suffix}",

@@ -14,12 +14,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from rmrl.models.linear_head import (
     LinearHead,
     changed_logits,
-    elements_within,
     kept_elements,
     plain_linear,
     slice_elements,
 )
 from rmrl.models.logprobs import ResponseModel, token_logprobs
+from rmrl.models.slice_sizes import elements_within
 
 ROWS, HIDDEN, VOCAB = 23, 16, 131
 

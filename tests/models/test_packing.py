@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -249,6 +250,72 @@ def by_hand(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int | Non
     distance = torch.arange(len(q))[:, None] - torch.arange(len(q))
     hidden = (distance < 0) | (distance >= (window or len(q)))
     return torch.einsum("nst,tnd->snd", scores.masked_fill(hidden, -1e9).softmax(-1), v)
+
+
+def of_torch_2_11(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    cu_seq_q: torch.Tensor,
+    cu_seq_k: torch.Tensor | None,
+    max_q: int,
+    max_k: int,
+    *,
+    return_aux: object = None,
+    scale: float | None = None,
+    window_size: tuple[int, int] = (-1, -1),
+) -> torch.Tensor:
+    """Compute what the kernel of that signature does, row by row; heads must be as many."""
+    assert (return_aux, scale, max_q) == (None, None, max_k)
+    assert query.shape == key.shape == value.shape
+    assert cu_seq_k is cu_seq_q
+    left, right = window_size
+    assert right == 0
+    rows = [part.split(cu_seq_q.diff().tolist()) for part in (query, key, value)]
+    # by_hand shares keys by pairs of heads: every second one of equal pairs
+    parts = [(q, k[:, ::2], v[:, ::2]) for q, k, v in zip(*rows, strict=True)]
+    return torch.cat([by_hand(*part, None if left < 0 else left + 1) for part in parts])
+
+
+def of_torch_2_13(*args: Any, enable_gqa: bool = False, **options: Any) -> torch.Tensor:
+    """Compute what the kernel does that takes fewer heads of keys where it is told so."""
+    q, k, v, *others = args
+    assert enable_gqa == (q.shape[1] != k.shape[1])
+    k, v = k.repeat_interleave(2, dim=1), v.repeat_interleave(2, dim=1)
+    return of_torch_2_11(q, k, v, *others, **options)
+
+
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("kernel", [of_torch_2_11, of_torch_2_13])
+def test_the_kernels_of_torch_2_11_and_2_13_get_keys_for_all_heads(
+    monkeypatch: pytest.MonkeyPatch, kernel: Callable[..., torch.Tensor], window: int | None
+):
+    """torch 2.11 has no enable_gqa: keys and values are repeated for it, and packing does not go
+    through flex attention."""
+    generator = torch.Generator().manual_seed(0)
+    q = torch.randn(sum(ROWS), 4, 8, generator=generator)
+    k, v = torch.randn(2, sum(ROWS), 2, 8, generator=generator)
+    boundaries = torch.tensor([0, *ROWS]).cumsum(0).int()
+    rows = {"boundaries": boundaries, "longest": max(ROWS), "window": window}
+    expected = varlen.attend(q, k, v, **rows)
+    monkeypatch.setattr(varlen, "_kernel", lambda: kernel)
+    monkeypatch.setattr(varlen, "has_kernel", lambda _: True)
+    torch.testing.assert_close(varlen.attend(q, k, v, **rows), expected)
+
+
+@pytest.mark.parametrize("kernel", [of_torch_2_11, None])
+def test_a_torch_whose_kernel_lacks_what_is_passed_is_named(
+    monkeypatch: pytest.MonkeyPatch, kernel: Callable[..., torch.Tensor] | None
+):
+    """The kernel of torch 2.11 is taken; one without scale is not."""
+    found = kernel or (lambda query, key, value: query)
+    module = types.SimpleNamespace(varlen_attn=found)
+    monkeypatch.setattr(importlib, "import_module", lambda _: module)
+    varlen._kernel.cache_clear()
+    try:
+        assert (varlen.kernel_problem(torch.bfloat16) == "") == (kernel is not None)
+    finally:
+        varlen._kernel.cache_clear()
 
 
 @pytest.mark.parametrize("window", [None, 3])

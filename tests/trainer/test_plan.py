@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.step_memory import checkpoint_7b
 from rmrl.assemble.memory import budget_of, gpu, plan_of, scoring_plan
 from rmrl.cluster.devices import Devices, Machine
 from rmrl.cluster.memory_plan import PHASES, Claim, MemoryPlan
@@ -18,6 +19,7 @@ from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.trainer.check import _check_memory
 from rmrl.trainer.check_algorithm import critic_settings
 from rmrl.trainer.plan import (
+    NCCL_BYTES,
     TRAIN_PROCESS_BYTES,
     Extras,
     _policy_host,
@@ -32,6 +34,8 @@ from tests.assemble.test_memory import engine_spec
 # norms; the last norm
 PARAMETERS = 1024 * 128 + 2 * (2 * 128 * 128 + 2 * 64 * 128 + 3 * 128 * 256 + 2 * 128) + 128
 MIB = 2**20
+GPU_PROCESS_BYTES = TRAIN_PROCESS_BYTES["cuda"] + NCCL_BYTES
+"""of a process of two"""
 
 
 def config(path: Path) -> Config:
@@ -101,8 +105,7 @@ def test_what_megatron_does_not_offload_stays_on_the_devices(tiny_llama: Path) -
         made.actor_rollout_ref.actor.megatron.optimizer_offload
     ) = True
     assert (
-        _training(made, "cuda", False).away_bytes
-        == PARAMETERS * 4 // 2 + TRAIN_PROCESS_BYTES["cuda"]
+        _training(made, "cuda", False).away_bytes == PARAMETERS * 4 // 2 + GPU_PROCESS_BYTES
     )  # gradients
     offloaded, *_ = _policy_host(made, Extras())
     assert offloaded.what.endswith("megatron, offloaded")
@@ -113,14 +116,61 @@ def test_what_fsdp_does_not_offload_stays_on_the_devices(tiny_llama: Path) -> No
     """Two moments of float32, in two processes; there are no gradients between phases."""
     made = config(tiny_llama)
     made.actor_rollout_ref.actor.fsdp_config.param_offload = True
-    assert (
-        _training(made, "cuda", False).away_bytes
-        == PARAMETERS * 8 // 2 + TRAIN_PROCESS_BYTES["cuda"]
-    )
+    assert _training(made, "cuda", False).away_bytes == PARAMETERS * 8 // 2 + GPU_PROCESS_BYTES
     offloaded, *_ = _policy_host(made, Extras())
     assert offloaded.awake_bytes == PARAMETERS * 4
     made.actor_rollout_ref.actor.fsdp_config.optimizer_offload = True
-    assert _training(made, "cuda", False).away_bytes == TRAIN_PROCESS_BYTES["cuda"]
+    assert _training(made, "cuda", False).away_bytes == GPU_PROCESS_BYTES
+
+
+def test_state_that_lives_in_host_memory_takes_no_device(tiny_llama: Path) -> None:
+    """Weights, gradients and two moments of float32 in host memory, on each of two nodes a half;
+    the devices hold what a micro-batch needs."""
+    made = config(tiny_llama)
+    resident = _training(made, "cuda", False)
+    made.actor_rollout_ref.actor.fsdp_config.offload_policy = True
+    offloaded = _training(made, "cuda", False)
+    assert offloaded.away_bytes == GPU_PROCESS_BYTES
+    assert resident.awake_bytes - offloaded.awake_bytes == PARAMETERS * 16 // 2
+    in_host, *_ = _policy_host(made, Extras())
+    assert in_host.awake_bytes == PARAMETERS * 16
+    made.trainer.nnodes = 2
+    assert _policy_host(made, Extras())[0].awake_bytes == PARAMETERS * 16 // 2
+
+
+def test_a_process_of_several_holds_the_buffers_of_nccl(tiny_llama: Path) -> None:
+    made = config(tiny_llama)
+    made.actor_rollout_ref.actor.fsdp_config.offload_policy = True
+    two = _training(made, "cuda", False).away_bytes
+    made.trainer.n_gpus_per_node = 1
+    assert two - _training(made, "cuda", False).away_bytes == NCCL_BYTES
+
+
+def test_a_whole_7b_trains_on_one_card_of_80_gb_with_offload_policy(tmp_path: Path) -> None:
+    """16 bytes a parameter are 113.5 GiB, in host memory; on the card two layers and the root."""
+    made = config(checkpoint_7b(tmp_path))
+    made.trainer.n_gpus_per_node = 1
+    made.actor_rollout_ref.rollout.kv_cache_bytes = None
+    made.actor_rollout_ref.rollout.gpu_memory_utilization = 0.5
+    gib = 2**30
+
+    def planned() -> MemoryPlan:
+        return memory_plan(
+            made,
+            [],
+            device="cuda",
+            budget_bytes=74 * gib,
+            extras=Extras(),
+            host_bytes=240 * gib,
+            gpu_bytes=80 * gib,
+        )
+
+    with pytest.raises(MemoryPlanError, match="the memory plan does not fit"):
+        planned().check()
+    made.actor_rollout_ref.actor.fsdp_config.offload_policy = True
+    planned().check()
+    (host,) = [claim for claim in planned().claims if claim.what.endswith("fsdp2, offloaded")]
+    assert host.awake_bytes / gib == pytest.approx(113.5, abs=0.1)
 
 
 @pytest.mark.parametrize("strategy", ["fsdp2", "megatron"])
@@ -155,6 +205,12 @@ def test_rollout_in_a_pool_never_sleeps(tiny_llama: Path) -> None:
 def test_adapters_spare_gradients_and_moments(tiny_llama: Path) -> None:
     made = config(tiny_llama)
     made.actor_rollout_ref.model.lora_rank = 8
+    assert plan(made).claims[0].away_bytes == PARAMETERS * 2 + 2 * TRAIN_PROCESS_BYTES["cpu"]
+    # frozen weights are held in the dtype of compute; under fsdp all parameters have one dtype
+    made.actor_rollout_ref.actor.strategy = "fsdp"
+    assert plan(made).claims[0].away_bytes == PARAMETERS * 4 + 2 * TRAIN_PROCESS_BYTES["cpu"]
+    made.actor_rollout_ref.actor.strategy = "fsdp2"
+    made.actor_rollout_ref.actor.fsdp_config.param_dtype = None
     assert plan(made).claims[0].away_bytes == PARAMETERS * 4 + 2 * TRAIN_PROCESS_BYTES["cpu"]
 
 

@@ -120,32 +120,47 @@ def test_sharded_training_moves_what_is_named_and_has_no_gradients_between_phase
 
 
 def test_activations_are_split_along_the_sequence(model: ModelConfig) -> None:
-    whole = activation_bytes(model, megatron(), 4, tokens=4096)
-    logits = 1024 * 1024 * 4 * 3
-    assert whole == activation_bytes(model, ActorConfig(), 4, tokens=4096)
-    layers = whole - logits
-    assert (
-        activation_bytes(model, megatron(context_parallel_size=2), 4, tokens=4096)
-        == layers // 2 + logits
-    )
-    assert (
-        activation_bytes(model, megatron(tensor_model_parallel_size=2), 4, tokens=4096)
-        == layers // 2 + logits // 2
-    )
-    unsplit = megatron(tensor_model_parallel_size=2, sequence_parallel=False)
-    assert activation_bytes(model, unsplit, 4, tokens=4096) == layers + logits // 2
+    """The head is the largest: 12 bytes of each logit, three numbers of hidden size for a token."""
+    inputs, hidden, logits = 4096 * 2 * 128 * 2, 4096 * 128 * 6, 4096 * 1024 * 12
+    for entries, along, tensor in (
+        ({}, 1, 1),
+        ({"context_parallel_size": 2}, 2, 1),
+        ({"tensor_model_parallel_size": 2}, 2, 2),
+        ({"tensor_model_parallel_size": 2, "sequence_parallel": False}, 1, 2),
+    ):
+        got = activation_bytes(model, megatron(**entries), 4, tokens=4096)
+        assert got == (inputs + hidden) // along + logits // tensor
 
 
 def test_activations_are_the_layers_inputs_and_one_layer_or_all_layers(model: ModelConfig) -> None:
-    # 2 layers of width 128 in bf16; a layer keeps 34 numbers per token and width; 1024 logits of
-    # 4 bytes, three times
-    layer = 34 * 128 * 2
-    logits = 1024 * 4 * 3
-    assert activation_bytes(model, ActorConfig(), 1, tokens=10) == 10 * (
-        2 * 128 * 2 + layer + logits
-    )
+    """2 layers of width 128 and 256 in bf16: a layer keeps 14 and 4 numbers of these for a token,
+    and computes 2 of the second in its backward pass. 10 tokens have few logits."""
+    kept, computed = 2 * (14 * 128 + 4 * 256), 2 * 2 * 256
+    model.override_config = {"vocab_size": 16}
+    assert activation_bytes(model, megatron(), 1, tokens=10) == 10 * (2 * 128 * 2 + kept + computed)
     model.enable_gradient_checkpointing = False
-    assert activation_bytes(model, ActorConfig(), 1, tokens=10) == 10 * (2 * layer + logits)
+    assert activation_bytes(model, megatron(), 1, tokens=10) == 10 * (2 * kept + computed)
+
+
+def test_sharded_training_gathers_two_layers_and_the_root(model: ModelConfig) -> None:
+    """One token: all but nothing are weights in bf16. Either a layer's backward pass (root, two
+    layers, gradients of head and layer, the layer's in float32) or the root's sum of gradients is
+    the largest; LoRA has no such gradients."""
+    token = activation_bytes(model, megatron(), 1, tokens=1)
+    layer = (PARAMETERS - EMBEDDING) // 2
+    in_backward = 2 * (2 * EMBEDDING + 3 * layer) + 4 * layer
+    summed = EMBEDDING * (2 + 2 + 4) + EMBEDDING * 4 // 4
+    got = activation_bytes(model, ActorConfig(), 4, tokens=1)
+    assert max(in_backward, summed) <= got <= max(in_backward, summed) + token
+    model.lora_rank = 8
+    got = activation_bytes(model, ActorConfig(), 4, tokens=1)
+    assert 0 <= got - 2 * (EMBEDDING + 2 * layer) <= token
+
+
+def test_slices_of_logits_add_the_sum_of_the_head_gradient(model: ModelConfig) -> None:
+    whole = activation_bytes(model, megatron(), 1, tokens=4096, slice_elements=2**22)
+    sliced = activation_bytes(model, megatron(), 1, tokens=4096, slice_elements=2**21)
+    assert whole - sliced == 2**21 * 12 - EMBEDDING * 4
 
 
 def test_the_plan_names_the_layout() -> None:

@@ -14,15 +14,20 @@ _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 class ShardedMemory(Replicated):
     """All processes together hold one copy of everything."""
 
-    def state(self, model: ModelConfig, trained: TrainedConfig, processes: int) -> State:  # noqa: ARG002
+    def state(self, model: ModelConfig, trained: TrainedConfig, processes: int) -> State:
         size = parameter_count(str(model.path)) * _bytes(trained.fsdp_config.model_dtype)
         if model.lora_rank:  # the weights are alone, and what trains is small
+            if trained.strategy != "fsdp":  # there all parameters have one dtype
+                size = self.frozen_bytes(model, trained, processes)
             return State(weights=size, gradients=0, optimizer=0)
         return State(weights=size, gradients=size, optimizer=size * 2)
 
     def frozen_bytes(self, model: ModelConfig, trained: TrainedConfig, processes: int) -> int:  # noqa: ARG002
         fsdp = trained.fsdp_config
         return parameter_count(str(model.path)) * _bytes(fsdp.param_dtype or fsdp.model_dtype)
+
+    def gathered(self, trained: TrainedConfig) -> int:
+        return _bytes(trained.fsdp_config.param_dtype or trained.fsdp_config.model_dtype)
 
     def offloads(self, trained: TrainedConfig) -> Offloads:
         """No gradients exist between phases."""
@@ -31,6 +36,7 @@ class ShardedMemory(Replicated):
             weights=fsdp.param_offload,
             optimizer=fsdp.optimizer_offload,
             keeps_gradients=False,
+            always=fsdp.offload_policy,
         )
 
 

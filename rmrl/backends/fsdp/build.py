@@ -42,9 +42,10 @@ def build_model(settings: TrainSettings, device: torch.device) -> tuple[nn.Modul
         offload=fsdp.offload_policy,
     )
     dtype = _dtype(settings, "model_dtype")
-    if settings.role == "ref" and layout.param_dtype is not None:
-        # A frozen model needs no master weights: rounding once gives the same compute as rounding
-        # at every gather.
+    adapted = settings.model.lora_rank > 0 and strategy == "fsdp2"  # fsdp: one dtype for all
+    if (settings.role == "ref" or adapted) and layout.param_dtype is not None:
+        # Frozen weights need no master copy: rounding once gives the same compute as rounding at
+        # every gather. Adapters, and a critic's head beside them, stay float32.
         dtype = layout.param_dtype
 
     shares_prompts = False

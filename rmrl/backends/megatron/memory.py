@@ -42,6 +42,9 @@ class MegatronMemory:
             optimizer=megatron.optimizer_offload,
         )
 
+    def gathered(self, trained: TrainedConfig) -> int:  # noqa: ARG002
+        return 0
+
     def activation_shares(self, trained: TrainedConfig, processes: int) -> tuple[int, int]:
         sizes = _sizes(trained, processes)
         along = sizes.context * (sizes.tensor if sizes.sequence_parallel else 1)
