@@ -62,6 +62,22 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "interrupt"),
 )
 
+ROOMS_OF_REWARDS: tuple[tuple[str, ...], ...] = (
+    # As LAYERS, for the folders and files of rmrl/rewards; what only types import counts too.
+    ("session", "entries", "attacks"),
+    ("calibration", "catalogue", "combine", "residency"),
+    ("kinds",),  # the table and its listing
+    ("kinds/rubric", "kinds/code"),
+    ("kinds/generative", "kinds/group", "kinds/critique", "kinds/similarity", "kinds/remote"),
+    ("kinds/judge", "kinds/teacher"),
+    ("kinds/bradley_terry", "kinds/process", "kinds/rule", "kinds/ensemble"),
+    ("kinds/kind",),
+    ("kinds/shared",),
+    ("transforms", "cache"),
+    ("specs",),
+    ("answers", "dropins", "judging", "reads", "remote", "response_facts"),
+)
+
 WHO_MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # Library -> the only places under rmrl/ that may import it; a folder ends in "/".
     "ray": ("cluster/",),
@@ -166,11 +182,12 @@ def walk_at_run_time(tree: ast.AST) -> Iterator[ast.AST]:
         yield from walk_at_run_time(child)
 
 
-def imports(module: Module) -> Iterator[tuple[ast.AST, str]]:
+def imports(module: Module, *, typing_too: bool = False) -> Iterator[tuple[ast.AST, str]]:
     """(node, absolute dotted name) of every import that runs, the ones inside functions
-    included."""
+    included; with `typing_too` also of those that only types need."""
     folder = ("rmrl", *module.path.relative_to(PACKAGE).parts[:-1])
-    for node in walk_at_run_time(module.tree):
+    nodes = ast.walk(module.tree) if typing_too else walk_at_run_time(module.tree)
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node, alias.name
@@ -221,6 +238,58 @@ def test_imports_go_down_the_layers_and_never_sideways() -> None:
                     f"{module.at(node)} imports {name}: {module.part} may import only layers"
                     " below it"
                 )
+    assert not wrong, "\n".join(wrong)
+
+
+@cache
+def imported_modules() -> dict[str, set[str]]:
+    """Module -> modules of the package that it imports, for types too. The package itself, which
+    every import loads, is left out."""
+    names = {dotted(module): module for module in modules() if module.inside != "__init__.py"}
+    found: dict[str, set[str]] = {}
+    for name, module in names.items():
+        targets = [target for _, target in imports(module, typing_too=True)]
+        found[name] = {
+            each if each in names else each.rpartition(".")[0] for each in targets
+        } & names.keys() - {name}
+    return found
+
+
+def dotted(module: Module) -> str:
+    return ".".join(("rmrl", *Path(module.inside).with_suffix("").parts)).removesuffix(".__init__")
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
+    graph = {name: set(targets) for name, targets in imported_modules().items()}
+    # What imports nothing that is left, or is imported by nothing that is left, is in no circle.
+    for _ in range(2):
+        while free := {name for name, targets in graph.items() if not targets & graph.keys()}:
+            graph = {name: targets for name, targets in graph.items() if name not in free}
+        turned = {name: {n for n, targets in graph.items() if name in targets} for name in graph}
+        graph = turned
+    assert not graph, f"these import each other in a circle: {', '.join(sorted(graph))}"
+
+
+def room_of(name: str) -> tuple[int, str] | None:
+    """(layer, room) of a module of rmrl.rewards; None of others."""
+    pieces = name.split(".")[2:]
+    if not name.startswith("rmrl.rewards.") or not pieces:
+        return None
+    for path in ("/".join(pieces[:2]), pieces[0]):
+        for number, rooms in enumerate(ROOMS_OF_REWARDS):
+            if path in rooms:
+                return number, path
+    raise AssertionError(f"add the room of {name} to ROOMS_OF_REWARDS")
+
+
+def test_rooms_of_rewards_import_downwards() -> None:
+    wrong = []
+    for name, targets in imported_modules().items():
+        own = room_of(name)
+        for target in sorted(targets):
+            other = room_of(target)
+            if own and other and own[1] != other[1] and other[0] <= own[0]:
+                wrong.append(f"{name} imports {target}: {own[1]} may import only rooms below it")
     assert not wrong, "\n".join(wrong)
 
 

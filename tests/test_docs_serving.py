@@ -13,7 +13,7 @@ import pytest
 
 from rmrl.config.load import compose_config, shipped
 from rmrl.config.schema import ServeConfig
-from rmrl.offline.score import open_scorer
+from rmrl.offline.open_scorer import open_scorer
 from rmrl.serve.check import check_serve
 from rmrl.serve.run import serve
 from rmrl.serve.service import Service

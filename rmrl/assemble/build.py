@@ -8,8 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from rmrl.cluster.device_survey import joined_address
-from rmrl.cluster.devices import cores
+from rmrl.cluster.devices import cores, joined_address
 from rmrl.cluster.local import LocalHost
 from rmrl.cluster.pools import Pools, pool_sizes, reserve_pools
 from rmrl.config.schema import RewardConfig, ScoreTrainerConfig

@@ -11,20 +11,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rmrl.cluster.devices import Devices, Machine, choose_devices, cpu_devices, local_devices
+from rmrl.cluster.devices import (
+    Devices,
+    Machine,
+    choose_devices,
+    cpu_devices,
+    joined_address,
+    local_devices,
+)
 from rmrl.cluster.devices import this_machine as _this_machine
 from rmrl.errors import InfrastructureError
 
 _TIMEOUT_S = 120.0
-
-
-def joined_address(ray_init: Mapping[str, Any]) -> str | None:
-    """Return the address of the Ray cluster that a job joins; None where it starts Ray itself, or
-    needs none."""
-    address = ray_init.get("address") or os.environ.get("RAY_ADDRESS")
-    if not address or ray_init.get("address") == "local":
-        return None
-    return str(address)
 
 
 def find_devices(device: str, ray_init: Mapping[str, Any]) -> Devices:

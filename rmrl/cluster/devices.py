@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -211,3 +212,12 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def joined_address(ray_init: Mapping[str, Any]) -> str | None:
+    """Return the address of the Ray cluster that a job joins; None where it starts Ray itself, or
+    needs none."""
+    address = ray_init.get("address") or os.environ.get("RAY_ADDRESS")
+    if not address or ray_init.get("address") == "local":
+        return None
+    return str(address)

@@ -14,7 +14,7 @@ import psutil
 import ray
 
 from rmrl.cluster.daemons import Daemons
-from rmrl.cluster.device_survey import joined_address
+from rmrl.cluster.devices import joined_address
 from rmrl.cluster.node_end import call_at_end, hold_store_connection
 from rmrl.cluster.watch import (
     TOLERATED,

@@ -123,7 +123,7 @@ class Check(FlagCommand[Plan, None]):
         """Start the engines, and print the scores and then the estimate."""
         from rmrl.cluster.watch import unless_lost
         from rmrl.offline.estimate import estimate
-        from rmrl.offline.score import open_scorer
+        from rmrl.offline.open_scorer import open_scorer
         from rmrl.offline.show import for_looking, show
 
         async def go() -> None:
@@ -146,8 +146,8 @@ def _of_scoring(arguments: argparse.Namespace) -> Plan:
     from rmrl.data.responses import answered_rows
     from rmrl.offline.check import check_scoring
     from rmrl.offline.estimate import first_of_each, of_rows
+    from rmrl.offline.open_scorer import token_counter
     from rmrl.offline.response_rows import response_rows
-    from rmrl.offline.score import token_counter
 
     config = compose_config(arguments.overrides, ScoreConfig)
     _begin(config.trainer.log_level)

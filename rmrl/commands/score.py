@@ -56,7 +56,8 @@ class Score(KeyCommand[ScoreConfig, "CheckedScoring", "Summary | str"]):
             from rmrl.offline.dry_run import dry_run
 
             return asyncio.run(dry_run(checked))
-        from rmrl.offline.score import open_scorer, score_files, write_summary
+        from rmrl.offline.open_scorer import open_scorer
+        from rmrl.offline.score import score_files, write_summary
 
         assert checked.out is not None
         return score_files(

@@ -8,7 +8,7 @@ from rmrl.commands.command import FUNCTIONS, REWARD_KEYS, KeyCommand
 from rmrl.config.schema import ServeConfig
 
 if TYPE_CHECKING:
-    from rmrl.serve.check import CheckedServer
+    from rmrl.serve.checked import CheckedServer
 
 
 class Serve(KeyCommand[ServeConfig, "CheckedServer", None]):

@@ -26,7 +26,8 @@ from rmrl.evaluation.scored import cannot_write, read_judgements
 from rmrl.evaluation.scored_once import score_once
 from rmrl.evaluation.table import heading, tables
 from rmrl.files import write_whole
-from rmrl.offline.score import OpenScorer, judge_missing, open_scorer
+from rmrl.offline.open_scorer import OpenScorer, open_scorer
+from rmrl.offline.score import judge_missing
 from rmrl.rewards.calibration.check import maps_of
 from rmrl.rewards.transforms.probability_map import ProbabilityMap
 

@@ -18,7 +18,8 @@ from rmrl.errors import OutputDirError
 from rmrl.files import write_whole
 from rmrl.offline.check import CheckedScoring
 from rmrl.offline.identity import identity_of, what_differs
-from rmrl.offline.score import OpenScorer, score_files
+from rmrl.offline.open_scorer import OpenScorer
+from rmrl.offline.score import score_files
 from rmrl.offline.summary import Summary
 
 _log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from rmrl.assemble.memory import budget_of, budgets, prepare_engines, scoring_pl
 from rmrl.assemble.preflight import reward_preflight
 from rmrl.assemble.resolve import kind_of, resolve
 from rmrl.assemble.rules_by_source import choose_rules_of
-from rmrl.cluster.device_survey import find_devices, joined_address
-from rmrl.cluster.devices import Devices, cpu_devices, local_devices
+from rmrl.cluster.device_survey import find_devices
+from rmrl.cluster.devices import Devices, cpu_devices, joined_address, local_devices
 from rmrl.config.check_reward import reward_problems
 from rmrl.config.compat import needs_rule_of_source, translate
 from rmrl.config.plain_checks import field_problems

@@ -29,8 +29,9 @@ from rmrl.data.rows import Row
 from rmrl.errors import ConfigError, DataError
 from rmrl.offline.check import CheckedScoring, check_first_rows, check_scoring
 from rmrl.offline.columns import score_columns, transformed_columns
+from rmrl.offline.open_scorer import open_scorer, token_counter
 from rmrl.offline.response_rows import response_rows
-from rmrl.offline.score import batch_sizes, judge_missing, open_scorer, token_counter
+from rmrl.offline.score import batch_sizes, judge_missing
 from rmrl.offline.summary import Summary
 from rmrl.offline.table import ScoreTable
 from rmrl.registry import did_you_mean

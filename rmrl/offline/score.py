@@ -11,28 +11,27 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
-from rmrl.assemble.build import standalone_scorer
 from rmrl.cluster.watch import keep_in_mind, unless_lost
 from rmrl.data.json_text import json_text
 from rmrl.data.problems import BadRow
-from rmrl.data.responses import AnsweredRow, CountTokens, batches
+from rmrl.data.responses import AnsweredRow, batches
 from rmrl.data.row_index import bad_rows, rows_to_score
-from rmrl.data.surrogates import replaced
 from rmrl.errors import DataError, Interrupted, MissingVerdictsError
 from rmrl.files import write_whole
 from rmrl.offline.assemble import assemble
-from rmrl.offline.check import CheckedScoring, without_tokenizer
+from rmrl.offline.check import CheckedScoring
 from rmrl.offline.export import export
 from rmrl.offline.job import Job, cannot_write, claim, discard
 from rmrl.offline.manifest import quarantine_file, summary_file
 from rmrl.offline.missing_table import broken_budgets, missing_table
+from rmrl.offline.open_scorer import OpenScorer, token_counter
 from rmrl.offline.progress import counting
 from rmrl.offline.response_rows import response_rows
 from rmrl.offline.stopping import stop_signals
@@ -42,8 +41,6 @@ from rmrl.telemetry.progress import watching
 from rmrl.types import RewardBatch
 
 _log = logging.getLogger(__name__)
-
-OpenScorer = Callable[[], AbstractAsyncContextManager[Scorer]]
 
 _LEAST_EQUAL = 20
 """Responses that are remarked on where all have one score; fewer may be equal by chance."""
@@ -73,7 +70,7 @@ def score_files(
         _quarantine(job)
         try:
             if job.rows_left and checked.config.score.engine == "ray_data":
-                from rmrl.offline.on_cluster import score_on_cluster  # it imports this module
+                from rmrl.offline.on_cluster import score_on_cluster  # here: it imports Ray
 
                 score_on_cluster(job)
             elif job.rows_left:
@@ -172,38 +169,6 @@ def judge_missing(
         f"{text}\n  correct the reward and score again, raise the budget, or leave"
         " over_budget=fail out for exit code 0"
     )
-
-
-@asynccontextmanager
-async def open_scorer(checked: CheckedScoring) -> AsyncIterator[Scorer]:
-    """Open a scorer with processes of its own, which end with the block."""
-    async with standalone_scorer(
-        checked.specs,
-        checked.config.reward,
-        engines=checked.engines,
-        budget=checked.budget,
-        device=checked.device,
-        trainer=checked.config.trainer,
-        ray_init=checked.config.ray_kwargs.ray_init,
-    ) as scorer:
-        yield scorer
-
-
-def token_counter(checked: CheckedScoring) -> CountTokens | None:
-    """Return a function that counts the tokens of a text with the policy's tokenizer. Without
-    data.tokenizer it raises FieldError where a reward depends on them, and is None elsewhere."""
-    path = checked.config.data.tokenizer
-    if path is None:
-        return without_tokenizer(checked.config, checked.specs)
-    # transformers takes seconds to import, and rules do not need it
-    from rmrl.tokenizer import load_tokenizer
-
-    tokenizer = load_tokenizer(path, trust_remote_code=checked.config.trainer.trust_remote_code)
-
-    def count(text: str) -> int:
-        return len(tokenizer(replaced(text), add_special_tokens=False)["input_ids"])
-
-    return count
 
 
 async def _score_left(job: Job, opened: OpenScorer) -> None:

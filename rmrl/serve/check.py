@@ -7,7 +7,6 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmrl.config.plain_checks import field_problems
@@ -16,6 +15,7 @@ from rmrl.errors import ConfigError, Problems
 from rmrl.offline.check import CheckedScoring, check_scoring
 from rmrl.registry import did_you_mean
 from rmrl.serve.caller import is_loopback
+from rmrl.serve.checked import CheckedServer
 from rmrl.serve.wires import SERVE_WIRES
 
 PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
@@ -23,16 +23,6 @@ INSTALL = 'pip install "rmrl-toolkit[serve]"'
 _OF_FILES = {"files": None, "max_rows": -1, "sample": None, "on_bad_row": "fail"}
 """Keys of section `data` that are about files, with their defaults."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckedServer:
-    """A configuration without known problems."""
-
-    settings: ServerConfig
-    scoring: CheckedScoring
-    token: bytes | None = field(default=None, repr=False)
-    """None: every request is let in."""
 
 
 def check_serve(config: ServeConfig, *, shipped_functions: Path) -> CheckedServer:

@@ -16,14 +16,14 @@ from typing import Any
 
 from rmrl.data.responses import AnsweredRow, ResponseReader, batches, groups_together
 from rmrl.offline.columns import score_columns
+from rmrl.offline.open_scorer import token_counter
 from rmrl.offline.response_rows import response_rows
-from rmrl.offline.score import token_counter
 from rmrl.offline.summary import Summary
 from rmrl.rewards.session.scorer import Scorer
 from rmrl.rewards.session.sharing import Client, Owner
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.serve.bodies import aside
-from rmrl.serve.check import CheckedServer
+from rmrl.serve.checked import CheckedServer
 from rmrl.serve.engines import EngineKeeper
 from rmrl.serve.metrics import ServerMetrics
 from rmrl.serve.problems import RequestError

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmrl.assemble.memory import wide_on_cpu
-from rmrl.cluster.device_survey import joined_address
-from rmrl.cluster.devices import Devices, cores
+from rmrl.cluster.devices import Devices, cores, joined_address
 from rmrl.cluster.memory_plan import gib
 from rmrl.cluster.pools import device_count
 from rmrl.config.schema import Config

@@ -9,8 +9,8 @@ import pytest
 import ray
 
 from rmrl.cluster import device_survey
-from rmrl.cluster.device_survey import find_devices, joined_address
-from rmrl.cluster.devices import Machine
+from rmrl.cluster.device_survey import find_devices
+from rmrl.cluster.devices import Machine, joined_address
 from rmrl.cluster.nvml import Gpu
 from rmrl.errors import ConfigError, InfrastructureError
 

@@ -12,7 +12,7 @@ import pytest
 
 from rmrl.errors import ConfigError
 from rmrl.serve import protocol
-from rmrl.serve.check import CheckedServer
+from rmrl.serve.checked import CheckedServer
 from rmrl.serve.run import listening_socket, serve
 from rmrl.serve.service import Service
 from tests.patience import PATIENCE_S, expires

@@ -38,7 +38,8 @@ from rmrl.evaluation.read_items import free_name
 from rmrl.evaluation.scored import cannot_write
 from rmrl.evaluation.scored_once import score_once
 from rmrl.files import write_whole
-from rmrl.offline.score import OpenScorer, judge_missing, open_scorer
+from rmrl.offline.open_scorer import OpenScorer, open_scorer
+from rmrl.offline.score import judge_missing
 from rmrl.rewards.calibration.corrected import corrected_scores
 from rmrl.rewards.transforms.probability_map import ProbabilityMap
 

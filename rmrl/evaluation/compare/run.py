@@ -33,7 +33,8 @@ from rmrl.evaluation.report import finite
 from rmrl.evaluation.scored import cannot_write
 from rmrl.evaluation.scored_once import finished_summary, score_once
 from rmrl.files import write_whole
-from rmrl.offline.score import OpenScorer, judge_missing, open_scorer
+from rmrl.offline.open_scorer import OpenScorer, open_scorer
+from rmrl.offline.score import judge_missing
 from rmrl.offline.summary import Summary
 
 _log = logging.getLogger(__name__)

@@ -13,6 +13,7 @@ Rule workers import this module: it needs the standard library only.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -175,11 +176,19 @@ def shape_of(names: Sequence[str]) -> Shape | None:
     return None
 
 
+@functools.cache
+def loop() -> Any:
+    """Return the one event loop for all calls of a process: clients that a module creates belong to
+    the loop they were first used on."""
+    # Imported late: most rules are not async, and every new worker would wait for it.
+    import asyncio
+
+    return asyncio.Runner()
+
+
 def awaited(returned: Any) -> Any:
     """Return the result of an async function; other values are returned unchanged."""
     import inspect  # imported late: it is loaded already where a form was read
-
-    from rmrl.rewards.dropins.signatures import loop
 
     if not inspect.isawaitable(returned):
         return returned

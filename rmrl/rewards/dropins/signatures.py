@@ -250,13 +250,3 @@ def instantiated(
 
 def _seen(function: Callable[..., Any]) -> str:
     return f"{getattr(function, '__name__', type(function).__name__)}{inspect.signature(function)}"
-
-
-@functools.cache
-def loop() -> Any:
-    """Return the one event loop for all calls of a process: clients that a module creates belong to
-    the loop they were first used on."""
-    # Imported late: most rules are not async, and every new worker would wait for it.
-    import asyncio
-
-    return asyncio.Runner()

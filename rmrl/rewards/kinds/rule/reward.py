@@ -21,12 +21,11 @@ import numpy as np
 from rmrl.rewards.dropins.dropin import FunctionSource
 from rmrl.rewards.dropins.signatures import InLists, rule_form
 from rmrl.rewards.kinds.kind import Kind
-from rmrl.rewards.kinds.rule.pool import RulePool
 from rmrl.rewards.kinds.rule.worker import GROUP
 from rmrl.types import ScoreItem, ScoreResult
 
 if TYPE_CHECKING:
-    from rmrl.rewards.kinds.shared.context import KindContext
+    from rmrl.rewards.kinds.shared.context import KindContext, Workers
     from rmrl.rewards.specs.spec import RewardSpec
 
 
@@ -56,7 +55,7 @@ class RuleReward(Kind):
         name: str,
         function: FunctionSource,
         *,
-        pool: RulePool,
+        pool: Workers,
         timeout_s: float,
         token_ids: bool = False,
         groups: bool = False,

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from rmrl.rewards.kinds.rule.pool import RulePool
-
+    from rmrl.rewards.dropins.dropin import FunctionSource
+    from rmrl.types import ScoreResult
 
 Result = TypeVar("Result")
+
+
+class Workers(Protocol):
+    """Processes that call the functions of rules, as `RulePool` starts them."""
+
+    @property
+    def workers(self) -> int:
+        """Number of processes."""
+        ...
+
+    def submit(
+        self, source: FunctionSource, calls: Sequence[Mapping[str, Any]], timeout_s: float
+    ) -> Future[list[ScoreResult]]:
+        """Return what the function gives for each call, in order."""
+        ...
 
 
 class Calls(Protocol):
@@ -59,7 +75,7 @@ class KindContext:
     """`tokenizer` loads (and caches) the tokenizer of a checkpoint; `calls` sends requests to the
     reward's engines by role."""
 
-    pool: RulePool
+    pool: Workers
     tokenizer: Callable[[str], Any]
     calls: Mapping[str, Calls] = field(default_factory=dict)
     """Keys: roles of `spec.engines`, and `remote`."""
