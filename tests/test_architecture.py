@@ -246,13 +246,13 @@ def imported_modules() -> dict[str, set[str]]:
     """Module -> modules of the package that it imports, for types too. The package itself, which
     every import loads, is left out."""
     names = {dotted(module): module for module in modules() if module.inside != "__init__.py"}
-    found: dict[str, set[str]] = {}
+    graph: dict[str, set[str]] = {}
     for name, module in names.items():
         targets = [target for _, target in imports(module, typing_too=True)]
-        found[name] = {
+        graph[name] = {
             each if each in names else each.rpartition(".")[0] for each in targets
         } & names.keys() - {name}
-    return found
+    return graph
 
 
 def dotted(module: Module) -> str:
@@ -261,13 +261,10 @@ def dotted(module: Module) -> str:
 
 def test_modules_import_each_other_in_no_circle() -> None:
     graph = {name: set(targets) for name, targets in imported_modules().items()}
-    # What imports nothing that is left, or is imported by nothing that is left, is in no circle.
-    for _ in range(2):
-        while free := {name for name, targets in graph.items() if not targets & graph.keys()}:
-            graph = {name: targets for name, targets in graph.items() if name not in free}
-        turned = {name: {n for n, targets in graph.items() if name in targets} for name in graph}
-        graph = turned
-    assert not graph, f"these import each other in a circle: {', '.join(sorted(graph))}"
+    # What imports nothing that is left is in no circle.
+    while free := {name for name, targets in graph.items() if not targets & graph.keys()}:
+        graph = {name: targets for name, targets in graph.items() if name not in free}
+    assert not graph, f"a circle of imports holds up these: {', '.join(sorted(graph))}"
 
 
 def room_of(name: str) -> tuple[int, str] | None:
@@ -285,11 +282,10 @@ def room_of(name: str) -> tuple[int, str] | None:
 def test_rooms_of_rewards_import_downwards() -> None:
     wrong = []
     for name, targets in imported_modules().items():
-        own = room_of(name)
         for target in sorted(targets):
-            other = room_of(target)
-            if own and other and own[1] != other[1] and other[0] <= own[0]:
-                wrong.append(f"{name} imports {target}: {own[1]} may import only rooms below it")
+            source, drain = room_of(name), room_of(target)
+            if source and drain and source[1] != drain[1] and drain[0] <= source[0]:
+                wrong.append(f"{name} imports {target}: {source[1]} may import only rooms below it")
     assert not wrong, "\n".join(wrong)
 
 
