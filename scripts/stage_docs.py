@@ -30,7 +30,7 @@ API = {
             "rmrl.rewards.session.scorer",
         ),
     ),
-    "python": ("Scores in Python", ("rmrl.offline.rewards", "rmrl.offline.table")),
+    "python": ("Scores in Python", ("rmrl.offline.rewards", "rmrl.offline.score_table")),
     "adapters": (
         "Adapters",
         (

@@ -4,8 +4,10 @@ line and the rule."""
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -132,6 +134,23 @@ LIGHT_MODULES = (
 )
 HEAVY_LIBRARIES = ("torch", "ray", "vllm", "transformers")
 
+MAX_FOLDERS_OF_A_NAME = 3
+OF_A_PROTOCOL = {"reward": "rewards/kinds/", "rollout": "inference/", "reward_engine": "inference/"}
+"""Name of a file -> the room in which every part has a file of that name."""
+OF_OTHER_PROJECTS = {
+    "calculate_score",
+    "remote_rm_url",
+    "return_tokens_as_token_ids",
+    "openrlhf/utils/agent.py",
+    "trainer/ppo_utils/samples_generator.py",
+    "legacy/rubrics/rubric.py",
+    "verifiers/rubrics/rubric.py",
+    "verifiers/v1/task.py",
+    "verifiers/v1/trace.py",
+    "verl/trainer/ppo/reward.py",
+}
+"""Names in docstrings that are explained by the project they stand for."""
+
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
 
@@ -219,6 +238,74 @@ def test_every_name_of_a_layer_exists() -> None:
         if not (PACKAGE / part).is_dir() and not (PACKAGE / f"{part}.py").is_file()
     ]
     assert not missing, f"take {missing} out of LAYERS until they are there"
+
+
+def test_no_name_of_a_file_stands_in_more_than_three_folders() -> None:
+    files: defaultdict[str, list[str]] = defaultdict(list)
+    for module in modules():
+        name = module.path.stem
+        if name != "__init__" and not module.inside.startswith(OF_A_PROTOCOL.get(name, "/")):
+            files[name].append(module.inside)
+    crowded = {name: each for name, each in files.items() if len(each) > MAX_FOLDERS_OF_A_NAME}
+    assert not crowded, "name these files by what a user would say"
+
+
+def docstrings(module: Module) -> Iterator[tuple[ast.AST, str]]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node, ast.get_docstring(node) or ""
+
+
+@cache
+def words_of_the_code() -> set[str]:
+    """Names, texts that are no docstrings, and names of files."""
+    words: set[str] = set()
+    for module in modules():
+        words |= set(module.path.with_suffix("").relative_to(PACKAGE).parts)
+        texts: set[ast.AST] = {
+            node.value for node in ast.walk(module.tree) if isinstance(node, ast.Expr)
+        }
+        for node in set(ast.walk(module.tree)) - texts:
+            for field in ("id", "attr", "arg", "name", "module", "asname", "value"):
+                text = getattr(node, field, None)
+                if isinstance(text, bytes):
+                    text = text.decode("latin-1")
+                if isinstance(text, str):
+                    words |= set(re.findall(r"\w+", text))
+    return words
+
+
+def is_there(name: str, module: Module) -> bool:
+    """Whether there is a file of the package, a module, or an attribute of one of that name; of
+    other words with a "_" whether they stand in the code."""
+    if name.endswith(".py"):
+        return any(PACKAGE.parent.rglob(name)) or any(module.path.parent.rglob(name))
+    pieces = name.split(".")
+    if pieces[0] != "rmrl" or len(pieces) == 1:
+        return not re.fullmatch(r"[a-z]\w*_\w+", name) or name in words_of_the_code()
+    place = PACKAGE
+    for number, piece in enumerate(pieces[1:], start=1):
+        file = place / f"{piece}.py"
+        if (place / piece).is_dir():
+            place = place / piece
+        elif file.is_file():
+            inside = pieces[number + 1 : number + 2]
+            return all(re.search(rf"\b{each}\b", file.read_text()) for each in inside)
+        else:
+            return bool(re.search(rf"\b{piece}\b", (place / "__init__.py").read_text()))
+    return True
+
+
+def test_names_in_docstrings_exist() -> None:
+    names = re.compile(r"`(rmrl(?:\.\w+)+|[\w/]+\.py|[a-z]\w*_\w+)`")
+    gone = [
+        f"{module.at(node)} speaks of {name}"
+        for module in modules()
+        for node, text in docstrings(module)
+        for name in names.findall(text)
+        if name not in OF_OTHER_PROJECTS and not is_there(name, module)
+    ]
+    assert not gone
 
 
 def test_imports_go_down_the_layers_and_never_sideways() -> None:

@@ -14,8 +14,8 @@ import pytest
 from rmrl.config.load import compose_config, shipped
 from rmrl.config.schema import ServeConfig
 from rmrl.offline.open_scorer import open_scorer
-from rmrl.serve.check import check_serve
-from rmrl.serve.run import serve
+from rmrl.serve.check_serve import check_serve
+from rmrl.serve.run_server import serve
 from rmrl.serve.service import Service
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "serving.md"

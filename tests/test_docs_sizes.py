@@ -16,7 +16,7 @@ from rmrl.cluster.nvml import Gpu
 from rmrl.config.check import config_problems
 from rmrl.config.load import compose_config
 from rmrl.config.schema import Config
-from rmrl.trainer.check import _check_memory
+from rmrl.trainer.check_run import _check_memory
 from rmrl.trainer.plan import Extras
 
 ROOT = Path(__file__).resolve().parent.parent

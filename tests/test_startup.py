@@ -37,7 +37,7 @@ def stage_ends(stage):
     stages[stage] = [name for name in names[stage] if name in sys.modules]
 
 with quick_imports():
-    import rmrl.trainer.check
+    import rmrl.trainer.check_run
 stage_ends("checks imported")
 from rmrl.config.schema import DataConfig
 from rmrl.data.dataset import load_prompts
@@ -47,7 +47,7 @@ data = DataConfig(train_files=rows, max_prompt_length=64)
 assert len(load_prompts(data, loaded, split="train")) == 4
 stage_ends("prompts read")
 with quick_imports():
-    import rmrl.trainer.build, rmrl.trainer.loop
+    import rmrl.trainer.build_run, rmrl.trainer.loop
 stage_ends("ready to start processes")
 print("STAGES" + json.dumps(stages))
 """

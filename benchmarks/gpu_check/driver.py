@@ -20,7 +20,7 @@ import json, sys
 from pathlib import Path
 from rmrl.config.load import compose_config
 from rmrl.config.schema import Config
-from rmrl.trainer.check import check
+from rmrl.trainer.check_run import check
 check(compose_config(sys.argv[1:], Config), shipped_functions=Path("reward_functions"))
 import torch
 print(json.dumps({"context": torch.cuda.is_initialized()}), flush=True)

@@ -14,7 +14,7 @@ from typing import Any
 from rmrl.config.yaml_file import read_yaml
 from rmrl.errors import ConfigError
 from rmrl.offline.rewards import Rewards
-from rmrl.offline.table import ScoreTable
+from rmrl.offline.score_table import ScoreTable
 from rmrl.rewards.combine.steps import to_tokens
 from rmrl.rewards.specs.spec import RewardSpec
 

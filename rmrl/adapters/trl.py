@@ -17,11 +17,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rmrl.adapters.rows import parted, turns_of
+from rmrl.adapters.reward_rows import parted, turns_of
 from rmrl.adapters.shared import Config, SharedRewards, settings_of, shared_rewards
 from rmrl.data.trainer_rows import row_of
 from rmrl.errors import ConfigError, DataError
-from rmrl.offline.table import ScoreTable
+from rmrl.offline.score_table import ScoreTable
 from rmrl.rewards.residency import EnginePlan
 
 COMBINED = "reward"

@@ -25,7 +25,7 @@ from importlib import import_module
 from typing import Any
 
 from rmrl.adapters.gathered import Gathered, Scored, gathered_rewards, number_of
-from rmrl.adapters.rows import parted, turns_of
+from rmrl.adapters.reward_rows import parted, turns_of
 from rmrl.adapters.shared import Config, config_from_environment, shared_rewards
 from rmrl.data.trainer_rows import row_of
 from rmrl.errors import ConfigError, DataError, RewardError

@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rmrl.adapters.gathered import Gathered, Scored, gathered_rewards, number_of
-from rmrl.adapters.rows import NO_PROMPT
+from rmrl.adapters.reward_rows import NO_PROMPT
 from rmrl.adapters.shared import (
     Config,
     SharedRewards,

@@ -29,7 +29,7 @@ from rmrl.models.experts import one_by_one
 from rmrl.models.export import save_hf_folder
 from rmrl.models.loading import build_unloaded, load_causal_lm, load_config, torch_dtype
 from rmrl.models.lora import add_adapters, merged_parameters
-from rmrl.models.values import load_value_model, value_config
+from rmrl.models.token_values import load_value_model, value_config
 from rmrl.registry import Registry
 from rmrl.tokenizer import policy_tokenizer
 

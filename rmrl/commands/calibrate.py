@@ -9,7 +9,7 @@ from rmrl.commands.command import FUNCTIONS, REWARD_KEYS, KeyCommand
 from rmrl.config.schema import CalibrateConfig
 
 if TYPE_CHECKING:
-    from rmrl.evaluation.calibrate.check import CheckedCalibration
+    from rmrl.evaluation.calibrate.check_calibration import CheckedCalibration
 
 
 class Calibrate(KeyCommand[CalibrateConfig, "CheckedCalibration", Mapping[str, Any]]):
@@ -34,18 +34,18 @@ class Calibrate(KeyCommand[CalibrateConfig, "CheckedCalibration", Mapping[str, A
 
     def check(self, settings: CalibrateConfig) -> CheckedCalibration:
         """Count the labels, and check the rewards without starting an engine."""
-        from rmrl.evaluation.calibrate.check import check_calibration
+        from rmrl.evaluation.calibrate.check_calibration import check_calibration
 
         return check_calibration(settings, shipped_functions=FUNCTIONS)
 
     def run(self, checked: CheckedCalibration) -> Mapping[str, Any]:
         """Score where that is left to do, fit, and write the maps."""
-        from rmrl.evaluation.calibrate.run import run_calibrate
+        from rmrl.evaluation.calibrate.run_calibrate import run_calibrate
 
         return run_calibrate(checked)
 
     def show(self, checked: CheckedCalibration, result: Mapping[str, Any]) -> None:
         """Print the figures of each map."""
-        from rmrl.evaluation.calibrate.table import console
+        from rmrl.evaluation.calibrate.calibration_tables import console
 
         print(console(result), flush=True)

@@ -24,11 +24,11 @@ from rmrl.logs import begin_run
 
 if TYPE_CHECKING:
     from rmrl.data.responses import AnsweredRow
-    from rmrl.offline.check import CheckedScoring
+    from rmrl.offline.check_scoring import CheckedScoring
     from rmrl.offline.estimate import Workload
     from rmrl.rewards.session.items import ResponseRow
     from rmrl.rewards.specs.spec import RewardSpec
-    from rmrl.trainer.check import Checked
+    from rmrl.trainer.check_run import Checked
     from rmrl.types import Prompt
 
 _log = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ def _begin(log_level: str) -> None:
 
 def _of_scoring(arguments: argparse.Namespace) -> Plan:
     from rmrl.data.responses import answered_rows
-    from rmrl.offline.check import check_scoring
+    from rmrl.offline.check_scoring import check_scoring
     from rmrl.offline.estimate import first_of_each, of_rows
     from rmrl.offline.open_scorer import token_counter
     from rmrl.offline.response_rows import response_rows
@@ -183,10 +183,10 @@ def _of_scoring(arguments: argparse.Namespace) -> Plan:
 
 def _of_training(arguments: argparse.Namespace) -> Plan:
     from rmrl.doctor.engines import transport_line
-    from rmrl.offline.check import CheckedScoring, depends_on_batch, needs_whole_groups
+    from rmrl.offline.check_scoring import CheckedScoring, depends_on_batch, needs_whole_groups
     from rmrl.offline.estimate import first_of_each
     from rmrl.rewards.session.items import OTHER_ANSWER
-    from rmrl.trainer.check import check
+    from rmrl.trainer.check_run import check
 
     config = compose_config(arguments.overrides, Config)
     _begin(config.trainer.log_level)

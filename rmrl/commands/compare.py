@@ -13,7 +13,7 @@ from rmrl.config.section import SECTION, section_path
 from rmrl.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rmrl.evaluation.compare.check import CheckedComparison
+    from rmrl.evaluation.compare.check_comparison import CheckedComparison
 
 _DATA = "data="
 
@@ -51,19 +51,19 @@ class Compare(KeyCommand[CompareConfig, "CheckedComparison", Mapping[str, Any]])
 
     def check(self, settings: CompareConfig) -> CheckedComparison:
         """Check both sections without starting an engine."""
-        from rmrl.evaluation.compare.check import check_comparison
+        from rmrl.evaluation.compare.check_comparison import check_comparison
 
         return check_comparison(settings, self._sections, shipped_functions=FUNCTIONS)
 
     def run(self, checked: CheckedComparison) -> Mapping[str, Any]:
         """Score what is left to score, compare, and write the report."""
-        from rmrl.evaluation.compare.run import run_compare
+        from rmrl.evaluation.compare.run_compare import run_compare
 
         return run_compare(checked)
 
     def show(self, checked: CheckedComparison, result: Mapping[str, Any]) -> None:
         """Print the tables, and the responses on which the sections disagree most."""
-        from rmrl.evaluation.compare.table import console
+        from rmrl.evaluation.compare.comparison_tables import console
 
         print(console(result), flush=True)
 

@@ -8,7 +8,7 @@ from rmrl.commands.command import FUNCTIONS, REWARD_KEYS, KeyCommand
 from rmrl.config.schema import EvalConfig
 
 if TYPE_CHECKING:
-    from rmrl.evaluation.check import CheckedEval
+    from rmrl.evaluation.check_eval import CheckedEval
     from rmrl.evaluation.report import Evaluation
 
 
@@ -34,18 +34,18 @@ class Eval(KeyCommand[EvalConfig, "CheckedEval", "Evaluation"]):
 
     def check(self, settings: EvalConfig) -> CheckedEval:
         """Read the benchmark, and check the rewards without starting an engine."""
-        from rmrl.evaluation.check import check_eval
+        from rmrl.evaluation.check_eval import check_eval
 
         return check_eval(settings, shipped_functions=FUNCTIONS)
 
     def run(self, checked: CheckedEval) -> Evaluation:
         """Score where rewards are named, and write the report."""
-        from rmrl.evaluation.run import run_eval
+        from rmrl.evaluation.run_eval import run_eval
 
         return run_eval(checked)
 
     def show(self, checked: CheckedEval, result: Evaluation) -> None:
         """Print the tables of the report."""
-        from rmrl.evaluation.table import console
+        from rmrl.evaluation.eval_tables import console
 
         print(console(result.numbers), flush=True)

@@ -11,7 +11,7 @@ from rmrl.commands.command import FUNCTIONS, REWARD_KEYS, KeyCommand
 from rmrl.config.schema import ScoreConfig
 
 if TYPE_CHECKING:
-    from rmrl.offline.check import CheckedScoring
+    from rmrl.offline.check_scoring import CheckedScoring
     from rmrl.offline.summary import Summary
 
 _DRY_RUN = "--dry-run"
@@ -45,7 +45,7 @@ class Score(KeyCommand[ScoreConfig, "CheckedScoring", "Summary | str"]):
 
     def check(self, settings: ScoreConfig) -> CheckedScoring:
         """Check without starting an engine. Counting requests needs no file to write."""
-        from rmrl.offline.check import check_scoring
+        from rmrl.offline.check_scoring import check_scoring
 
         needs_out = bool(settings.out) or not self._is_dry
         return check_scoring(settings, shipped_functions=FUNCTIONS, needs_out=needs_out)

@@ -28,12 +28,12 @@ class Serve(KeyCommand[ServeConfig, "CheckedServer", None]):
 
     def check(self, settings: ServeConfig) -> CheckedServer:
         """Check without opening a socket."""
-        from rmrl.serve.check import check_serve
+        from rmrl.serve.check_serve import check_serve
 
         return check_serve(settings, shipped_functions=FUNCTIONS)
 
     def run(self, checked: CheckedServer) -> None:
         """Listen, start engines and answer until a signal comes."""
-        from rmrl.serve.run import run_server  # FastAPI and uvicorn, which `check` asks for
+        from rmrl.serve.run_server import run_server  # FastAPI and uvicorn, which `check` asks for
 
         run_server(checked)

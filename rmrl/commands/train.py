@@ -12,7 +12,7 @@ from rmrl.config.schema import Config
 from rmrl.startup import quick_imports
 
 if TYPE_CHECKING:
-    from rmrl.trainer.check import Checked
+    from rmrl.trainer.check_run import Checked
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Train(KeyCommand[Config, "Checked", None]):
     def check(self, settings: Config) -> Checked:
         """Check without starting a process."""
         with quick_imports():
-            from rmrl.trainer.check import check
+            from rmrl.trainer.check_run import check
         return check(settings, shipped_functions=FUNCTIONS)
 
     def run(self, checked: Checked) -> None:
@@ -54,7 +54,7 @@ class Train(KeyCommand[Config, "Checked", None]):
             )
             return
         with quick_imports():  # here, not above: a mistyped command line need not wait for Ray
-            from rmrl.trainer.build import build
+            from rmrl.trainer.build_run import build
             from rmrl.trainer.loop import train
 
         async def go() -> None:

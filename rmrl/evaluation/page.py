@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmrl.data.surrogates import escaped
-from rmrl.evaluation.table import Rows
+from rmrl.evaluation.eval_tables import Rows
 from rmrl.files import write_whole
 
 _STYLE = """

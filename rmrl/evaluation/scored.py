@@ -21,7 +21,7 @@ from rmrl.evaluation.judgements import Judgement
 from rmrl.evaluation.report import COMBINED
 from rmrl.evaluation.scored_once import is_finished
 from rmrl.files import write_whole
-from rmrl.offline.check import CheckedScoring
+from rmrl.offline.check_scoring import CheckedScoring
 
 ROWS = "rows.jsonl"
 SCORED = "scored.jsonl"

@@ -16,7 +16,7 @@ from typing import Any
 from rmrl.config.schema import CalibrateConfig, CompareConfig, RewardConfig, ScoreConfig
 from rmrl.errors import OutputDirError
 from rmrl.files import write_whole
-from rmrl.offline.check import CheckedScoring
+from rmrl.offline.check_scoring import CheckedScoring
 from rmrl.offline.identity import identity_of, what_differs
 from rmrl.offline.open_scorer import OpenScorer
 from rmrl.offline.score import score_files

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from rmrl.config.schema import ModelConfig
 from rmrl.errors import ConfigError
-from rmrl.models.values import HEAD
+from rmrl.models.token_values import HEAD
 
 _BASE = ".base_layer."
 _DOWN = ".lora_A.default."

@@ -21,7 +21,7 @@ from rmrl.data.responses import batches
 from rmrl.data.row_index import Survey, rows_to_score, survey
 from rmrl.errors import RewardFunctionError
 from rmrl.inference.reward_engine_base import EmbedRequest, GenerateRequest, TextOutput
-from rmrl.offline.check import CheckedScoring, without_tokenizer
+from rmrl.offline.check_scoring import CheckedScoring, without_tokenizer
 from rmrl.offline.estimate import counts_for, of_rows
 from rmrl.offline.response_rows import response_rows
 from rmrl.rewards.kinds import REWARD_KINDS

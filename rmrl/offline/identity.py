@@ -12,7 +12,7 @@ from rmrl.config.identity import changeable_keys, differences, identify
 from rmrl.config.schema import ScoreConfig
 from rmrl.errors import DataError
 from rmrl.files import digest_of
-from rmrl.offline.check import CheckedScoring
+from rmrl.offline.check_scoring import CheckedScoring
 from rmrl.rewards.cache.keys import scorer_key
 from rmrl.rewards.calibration.contents import contents_of
 from rmrl.rewards.specs.spec import RewardSpec

@@ -29,8 +29,7 @@ from rmrl.data.table_writer import score_types
 from rmrl.errors import DataError, OutputDirError
 from rmrl.files import LockedError, digest_of, lock, put_in_place, unlock
 from rmrl.logs import write_to
-from rmrl.offline.check import CheckedScoring, refuse_existing
-from rmrl.offline.columns import ROW, SEVERAL, score_table
+from rmrl.offline.check_scoring import CheckedScoring, refuse_existing
 from rmrl.offline.identity import Identity, identity_of, what_differs
 from rmrl.offline.manifest import (
     LOCK_FILE,
@@ -41,6 +40,7 @@ from rmrl.offline.manifest import (
     parts_folder,
     read_manifest,
 )
+from rmrl.offline.score_columns import ROW, SEVERAL, score_table
 from rmrl.offline.selections import Rewards
 from rmrl.offline.summary import Summary
 from rmrl.types import RewardBatch

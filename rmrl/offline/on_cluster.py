@@ -29,13 +29,13 @@ from rmrl.data.responses import ResponseReader
 from rmrl.data.row_index import Survey
 from rmrl.data.rows import file_labels
 from rmrl.errors import ConfigError, DataError
-from rmrl.offline.check import CheckedScoring, check_scoring
-from rmrl.offline.columns import score_table
+from rmrl.offline.check_scoring import CheckedScoring, check_scoring
 from rmrl.offline.identity import reward_digests
 from rmrl.offline.job import Job
 from rmrl.offline.open_scorer import open_scorer, token_counter
 from rmrl.offline.progress import counting
 from rmrl.offline.response_rows import response_rows
+from rmrl.offline.score_columns import score_table
 from rmrl.offline.stopping import install, signal_handlers
 from rmrl.offline.summary import Summary
 from rmrl.rewards.session.scorer import Scorer

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from rmrl.assemble.build import standalone_scorer
 from rmrl.data.responses import CountTokens
 from rmrl.data.surrogates import replaced
-from rmrl.offline.check import CheckedScoring, without_tokenizer
+from rmrl.offline.check_scoring import CheckedScoring, without_tokenizer
 from rmrl.rewards.session.scorer import Scorer
 
 OpenScorer = Callable[[], AbstractAsyncContextManager[Scorer]]

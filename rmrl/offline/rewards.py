@@ -27,13 +27,13 @@ from rmrl.data.column_names import ColumnNames, column_names
 from rmrl.data.responses import AnsweredRow, answered, batches, groups_together
 from rmrl.data.rows import Row
 from rmrl.errors import ConfigError, DataError
-from rmrl.offline.check import CheckedScoring, check_first_rows, check_scoring
-from rmrl.offline.columns import score_columns, transformed_columns
+from rmrl.offline.check_scoring import CheckedScoring, check_first_rows, check_scoring
 from rmrl.offline.open_scorer import open_scorer, token_counter
 from rmrl.offline.response_rows import response_rows
 from rmrl.offline.score import batch_sizes, judge_missing
+from rmrl.offline.score_columns import score_columns, transformed_columns
+from rmrl.offline.score_table import ScoreTable
 from rmrl.offline.summary import Summary
-from rmrl.offline.table import ScoreTable
 from rmrl.registry import did_you_mean
 from rmrl.rewards.session.scorer import Scorer
 

@@ -1,4 +1,4 @@
-"""`python -m rmrl.main_score`: adds the columns of `rmrl.offline.columns` to rows with responses.
+"""`rmrl score`: adds the columns of `rmrl.offline.score_columns` to rows with responses.
 
 claim the job -> batches -> scorer -> durable parts -> assemble -> out -> budgets of the file
 """
@@ -26,8 +26,7 @@ from rmrl.data.row_index import bad_rows, rows_to_score
 from rmrl.errors import DataError, Interrupted, MissingVerdictsError
 from rmrl.files import write_whole
 from rmrl.offline.assemble import assemble
-from rmrl.offline.check import CheckedScoring
-from rmrl.offline.export import export
+from rmrl.offline.check_scoring import CheckedScoring
 from rmrl.offline.job import Job, cannot_write, claim, discard
 from rmrl.offline.manifest import quarantine_file, summary_file
 from rmrl.offline.missing_table import broken_budgets, missing_table
@@ -36,6 +35,7 @@ from rmrl.offline.progress import counting
 from rmrl.offline.response_rows import response_rows
 from rmrl.offline.stopping import stop_signals
 from rmrl.offline.summary import Summary
+from rmrl.offline.training_files import export
 from rmrl.rewards.session.scorer import Scorer
 from rmrl.telemetry.progress import watching
 from rmrl.types import RewardBatch

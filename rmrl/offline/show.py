@@ -10,7 +10,7 @@ from typing import Any
 
 from rmrl.config.schema import RewardCacheConfig
 from rmrl.offline.batch_dependence import shift_lines
-from rmrl.offline.check import CheckedScoring
+from rmrl.offline.check_scoring import CheckedScoring
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.session.draw import Draw
 from rmrl.rewards.session.items import ResponseRow, score_item

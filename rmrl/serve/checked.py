@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rmrl.config.schema import ServerConfig
-from rmrl.offline.check import CheckedScoring
+from rmrl.offline.check_scoring import CheckedScoring
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,9 @@ from itertools import repeat
 from typing import Any
 
 from rmrl.data.responses import AnsweredRow, ResponseReader, batches, groups_together
-from rmrl.offline.columns import score_columns
 from rmrl.offline.open_scorer import token_counter
 from rmrl.offline.response_rows import response_rows
+from rmrl.offline.score_columns import score_columns
 from rmrl.offline.summary import Summary
 from rmrl.rewards.session.scorer import Scorer
 from rmrl.rewards.session.sharing import Client, Owner
@@ -28,7 +28,7 @@ from rmrl.serve.engines import EngineKeeper
 from rmrl.serve.metrics import ServerMetrics
 from rmrl.serve.problems import RequestError
 from rmrl.serve.queue import RowQueue
-from rmrl.serve.rows import read_rows
+from rmrl.serve.request_rows import read_rows
 from rmrl.serve.scored import Scored, ScoredRow
 from rmrl.types import RewardBatch
 

@@ -14,7 +14,7 @@ from rmrl.config.schema import TrainedConfig
 from rmrl.config.schema.actor import BACKEND_SECTIONS
 from rmrl.inference.environment import train_environment
 from rmrl.trainer.allocations import Allocations, all_or_none, threads
-from rmrl.trainer.check import Checked
+from rmrl.trainer.check_run import Checked
 from rmrl.trainer.policy import Models, TrainedModel, TrainGroup
 from rmrl.trainer.train_memory import offloads_state
 

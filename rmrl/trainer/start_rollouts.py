@@ -19,7 +19,7 @@ from rmrl.inference.rollout_base import RolloutEngineSettings
 from rmrl.inference.weights.sender import TransferLink
 from rmrl.models.checkpoint_inspect import local_checkpoint, weight_bytes
 from rmrl.trainer.allocations import Allocations, all_or_none, threads
-from rmrl.trainer.check import Checked
+from rmrl.trainer.check_run import Checked
 from rmrl.trainer.plan import rollout_sleeps
 from rmrl.trainer.policy import Models
 from rmrl.trainer.publish import Publisher, TransferPublisher, WeightPublisher

@@ -18,7 +18,8 @@ from rmrl import main_eval, main_score
 from rmrl.config.load import compose_config
 from rmrl.config.schema import CalibrateConfig, Config, RewardConfig, ScoreConfig
 from rmrl.errors import ConfigError, DataError, OutputDirError, RmrlError
-from rmrl.evaluation.calibrate.check import (
+from rmrl.evaluation.calibrate.calibration_tables import console
+from rmrl.evaluation.calibrate.check_calibration import (
     check_calibration,
     config_problems,
     scoring_config,
@@ -32,11 +33,10 @@ from rmrl.evaluation.calibrate.fit import (
     platt,
     unseen,
 )
-from rmrl.evaluation.calibrate.run import map_files, run_calibrate
-from rmrl.evaluation.calibrate.table import console
+from rmrl.evaluation.calibrate.run_calibrate import map_files, run_calibrate
 from rmrl.evaluation.labels import labelled_rows, scored_labels
 from rmrl.main_calibrate import main
-from rmrl.offline.check import check_scoring
+from rmrl.offline.check_scoring import check_scoring
 from rmrl.rewards.calibration.clusters import independent_count
 from rmrl.rewards.calibration.corrected import corrected_share
 from rmrl.rewards.transforms.probability_map import ProbabilityMap, read_map

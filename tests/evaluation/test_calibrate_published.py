@@ -11,8 +11,8 @@ import pytest
 
 from rmrl.config.load import compose_config
 from rmrl.config.schema import CalibrateConfig
-from rmrl.evaluation.calibrate.check import check_calibration
-from rmrl.evaluation.calibrate.run import run_calibrate
+from rmrl.evaluation.calibrate.check_calibration import check_calibration
+from rmrl.evaluation.calibrate.run_calibrate import run_calibrate
 from tests.evaluation.test_published import DATA, needs_data
 from tests.inputs import read_lines
 

@@ -11,9 +11,9 @@ import pytest
 
 from rmrl.config.load import compose_config
 from rmrl.config.schema import CalibrateConfig, RewardConfig
-from rmrl.evaluation.calibrate.check import check_calibration, without_calibrations
+from rmrl.evaluation.calibrate.check_calibration import check_calibration, without_calibrations
 from rmrl.evaluation.calibrate.fit import curve_problem, isotonic
-from rmrl.evaluation.calibrate.run import Column, probability_map
+from rmrl.evaluation.calibrate.run_calibrate import Column, probability_map
 from tests.evaluation.test_calibrate import calibrated, drawn, folder, labelled, words
 
 __all__ = ["folder"]

@@ -20,18 +20,18 @@ from rmrl.config.schema import CompareConfig, RewardConfig
 from rmrl.config.section import read_section
 from rmrl.errors import ConfigError, DataError, OutputDirError, RmrlError
 from rmrl.evaluation.compare.agreement import groups, overall, places, within_prompts
-from rmrl.evaluation.compare.check import (
+from rmrl.evaluation.compare.check_comparison import (
     check_comparison,
     config_problems,
     scoring_config,
     share_cache,
 )
+from rmrl.evaluation.compare.comparison_tables import console, visible
 from rmrl.evaluation.compare.difference import accuracy, best, by_prompt, difference, mean, pairs
 from rmrl.evaluation.compare.flips import most_disputed, scores_at, short
 from rmrl.evaluation.compare.plot import draw
 from rmrl.evaluation.compare.responses import Responses, read_responses
-from rmrl.evaluation.compare.run import chosen_figure, run_compare
-from rmrl.evaluation.compare.table import console, visible
+from rmrl.evaluation.compare.run_compare import chosen_figure, run_compare
 from rmrl.main_compare import main
 from tests.inputs import rule, write_lines
 

@@ -15,10 +15,10 @@ from sklearn.metrics import cohen_kappa_score
 
 from rmrl.config.load import compose_config
 from rmrl.config.schema import EvalConfig
-from rmrl.evaluation.check import check_eval
+from rmrl.evaluation.check_eval import check_eval
 from rmrl.evaluation.judgements import category, truth
 from rmrl.evaluation.report import Evaluation
-from rmrl.evaluation.run import run_eval
+from rmrl.evaluation.run_eval import run_eval
 from tests.inputs import read_lines, write_lines
 
 ROOT = Path(__file__).resolve().parents[2]

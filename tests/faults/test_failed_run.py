@@ -13,8 +13,8 @@ import pytest
 from rmrl.config.schema import Config
 from rmrl.errors import EngineLostError, MissingVerdictsError, StallError
 from rmrl.telemetry import jsonl
-from rmrl.trainer import build
-from rmrl.trainer.check import Checked
+from rmrl.trainer import build_run as build
+from rmrl.trainer.check_run import Checked
 from tests.faults.test_resume import assert_same, go
 from tests.trainer.fake_run import PARITY, FakeParts, fake_run, records, train_and_close
 

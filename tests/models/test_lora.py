@@ -14,7 +14,7 @@ from rmrl.config.schema import ModelConfig
 from rmrl.errors import ConfigError
 from rmrl.models.loading import load_causal_lm
 from rmrl.models.lora import add_adapters, is_adapter, merged_parameters, target_modules
-from rmrl.models.values import load_value_model
+from rmrl.models.token_values import load_value_model
 
 LORA = ModelConfig(lora_rank=4, lora_alpha=12)
 

@@ -14,7 +14,7 @@ import pytest
 from rmrl.cluster.fake import FakeHost
 from rmrl.config.load import compose_config
 from rmrl.config.schema import ScoreConfig
-from rmrl.offline.check import CheckedScoring, check_scoring
+from rmrl.offline.check_scoring import CheckedScoring, check_scoring
 from rmrl.offline.score import score_files
 from rmrl.offline.summary import Summary
 from rmrl.rewards.residency import Residency

@@ -13,9 +13,9 @@ from rmrl.cluster.fake import FakeHost
 from rmrl.config.load import compose_config
 from rmrl.config.schema import CompareConfig
 from rmrl.errors import EngineLoadError
-from rmrl.evaluation.compare.check import CheckedComparison, check_comparison
-from rmrl.evaluation.compare.run import run_compare
-from rmrl.offline.check import CheckedScoring
+from rmrl.evaluation.compare.check_comparison import CheckedComparison, check_comparison
+from rmrl.evaluation.compare.run_compare import run_compare
+from rmrl.offline.check_scoring import CheckedScoring
 from rmrl.rewards.session.scorer import Scorer
 from tests.offline.conftest import Bench
 from tests.rewards import parts

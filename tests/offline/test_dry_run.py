@@ -82,7 +82,7 @@ async def test_a_long_file_is_estimated_from_its_first_responses(bench: Bench) -
 async def test_a_dry_run_of_a_group_judge_and_a_server(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rmrl.offline.check.reward_preflight", lambda *_, **__: [])
+    monkeypatch.setattr("rmrl.offline.check_scoring.reward_preflight", lambda *_, **__: [])
     data = write_lines(
         bench.folder / "rows.jsonl",
         [{"prompt": "What?", "responses": ["a", "b", "c"]}, {"prompt": "Who?", "response": "d"}],

@@ -13,7 +13,7 @@ import pytest
 
 from rmrl.errors import DataError, OutputDirError
 from rmrl.offline import job as job_module
-from rmrl.offline.check import CheckedScoring
+from rmrl.offline.check_scoring import CheckedScoring
 from rmrl.offline.job import Job, claim
 from tests.offline.conftest import Bench
 

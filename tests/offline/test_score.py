@@ -11,7 +11,7 @@ import pytest
 
 from rmrl.cluster.fake import FakeHost
 from rmrl.errors import EngineLostError
-from rmrl.offline.check import CheckedScoring
+from rmrl.offline.check_scoring import CheckedScoring
 from tests.inputs import read_lines, write_lines
 from tests.offline.conftest import Bench
 

@@ -16,7 +16,7 @@ from rmrl.config.load import compose_config
 from rmrl.config.schema import ServeConfig
 from rmrl.rewards.session.scorer import Scorer
 from rmrl.serve.app import make_app
-from rmrl.serve.check import check_serve
+from rmrl.serve.check_serve import check_serve
 from rmrl.serve.checked import CheckedServer
 from rmrl.serve.service import Service
 from tests.offline.conftest import Bench, bench, tokenizer

@@ -37,8 +37,8 @@ from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.telemetry.clock import StepClock
 from rmrl.telemetry.sinks import SinkContext, open_sinks
 from rmrl.telemetry.transcripts import SampleWriter
-from rmrl.trainer.check import prompt_loader
 from rmrl.trainer.check_algorithm import critic_settings, needs_critic
+from rmrl.trainer.check_run import prompt_loader
 from rmrl.trainer.collector import Collector
 from rmrl.trainer.loop import train
 from rmrl.trainer.measures import Measures

@@ -16,8 +16,8 @@ from rmrl.errors import MemoryPlanError
 from rmrl.rewards.residency import plan_engines, sized
 from rmrl.rewards.residency.sizes import BATCH_BYTES, ENGINE_PROCESS_BYTES
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.trainer.check import _check_memory
 from rmrl.trainer.check_algorithm import critic_settings
+from rmrl.trainer.check_run import _check_memory
 from rmrl.trainer.plan import (
     NCCL_BYTES,
     TRAIN_PROCESS_BYTES,

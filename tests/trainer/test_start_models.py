@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rmrl.config.schema import Config
 from rmrl.rewards.residency import Budget
-from rmrl.trainer.check import Checked
 from rmrl.trainer.check_algorithm import critic_settings, needs_critic
+from rmrl.trainer.check_run import Checked
 from rmrl.trainer.start_models import train_settings
 
 

@@ -21,7 +21,7 @@ from rmrl.models.logprobs import ResponseModel
 from rmrl.models.lora import add_adapters
 from rmrl.models.packing import attention, check_rows_kept_apart, packs, set_attention
 from rmrl.models.shared_prompts import keeps_responses_apart, shares
-from rmrl.models.values import ValueModel, load_value_model
+from rmrl.models.token_values import ValueModel, load_value_model
 
 
 def build_model(settings: TrainSettings, device: torch.device) -> tuple[nn.Module, bool]:

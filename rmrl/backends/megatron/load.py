@@ -33,9 +33,9 @@ def load_weights(model: MegatronModel, settings: TrainSettings) -> None:
     """Fill every parameter from `settings.model.path`, casting on the way.
 
     A critic's head is that of a classifier with one label, or zero when the checkpoint is a
-    language model (see rmrl.models.values.load_value_model for why). Raises ConfigError when the
-    folder holds no safetensors or quantised ones, CheckpointError when tensors are missing or of
-    another shape.
+    language model (see `rmrl.models.token_values.load_value_model` for why). Raises ConfigError
+    when the folder holds no safetensors or quantised ones, CheckpointError when tensors are missing
+    or of another shape.
     """
     files = _Files(settings)
     table = {entry.name: entry for entry in entries(model.shape, model.role)}

@@ -27,7 +27,7 @@ from rmrl.backends.megatron.transformer import ddp_config, model_dtype, transfor
 from rmrl.errors import ConfigError
 from rmrl.models.linear_head import LinearHead
 from rmrl.models.loading import load_causal_lm, load_config
-from rmrl.models.values import load_value_model, value_config
+from rmrl.models.token_values import load_value_model, value_config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

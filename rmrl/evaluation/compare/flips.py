@@ -12,7 +12,7 @@ from rmrl.config.schema import ScoreDataConfig
 from rmrl.data.responses import answered_rows
 from rmrl.data.rows import read_rows
 from rmrl.evaluation.compare.agreement import places
-from rmrl.evaluation.compare.check import NAMES
+from rmrl.evaluation.compare.check_comparison import NAMES
 from rmrl.evaluation.compare.responses import Responses
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rmrl.evaluation.compare.check import NAMES
+from rmrl.evaluation.compare.check_comparison import NAMES
 from rmrl.evaluation.compare.responses import Responses
 
 _MOST_POINTS = 5000

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from rmrl.serve.service import Service
 from rmrl.serve.wires import FIRST_ERROR, WireRoute
 from rmrl.serve.wires.conversations import parted, text_of
-from rmrl.serve.wires.rows import GROUND_TRUTH, row_of, scored_rows, without_verdict
+from rmrl.serve.wires.trainer_rows import GROUND_TRUTH, row_of, scored_rows, without_verdict
 
 _PLACES = {"": "body", "prompt": "responses_create_params.input", "response": "response.output"}
 _OWN_FIELDS = ("responses_create_params", "response", "expected_answer")

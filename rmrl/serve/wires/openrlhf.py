@@ -23,7 +23,7 @@ from rmrl.serve.bodies import aside
 from rmrl.serve.problems import RequestError
 from rmrl.serve.service import Service
 from rmrl.serve.wires import FIRST_ERROR, WireRoute
-from rmrl.serve.wires.rows import Label, reward_of, row_of, scored_rows
+from rmrl.serve.wires.trainer_rows import Label, reward_of, row_of, scored_rows
 
 _PLACES = {"": "query[{}]", "prompt": "prompts[{}]", "ground_truth": "labels[{}]"}
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel
 from rmrl.serve.scored import ScoredRow
 from rmrl.serve.service import Service
 from rmrl.serve.wires import FIRST_ERROR, WireRoute
-from rmrl.serve.wires.rows import Label, reward_of, row_of, scored_rows
+from rmrl.serve.wires.trainer_rows import Label, reward_of, row_of, scored_rows
 
 _PLACES = {"": "[{}]", "response": "[{}].response", "prompt": "[{}].prompt"}
 

@@ -23,7 +23,7 @@ from rmrl.serve.problems import RequestError
 from rmrl.serve.service import Service
 from rmrl.serve.wires import FIRST_ERROR, WireRoute
 from rmrl.serve.wires.conversations import parted
-from rmrl.serve.wires.rows import reward_of, row_of, scored_rows
+from rmrl.serve.wires.trainer_rows import reward_of, row_of, scored_rows
 
 _PLACES = {"": "completions[{}]", "prompt": "prompts[{}]", "ground_truth": "ground_truth[{}]"}
 _UNUSED = ("completion_ids", "completions_ids", "prompt_ids")

@@ -19,7 +19,7 @@ from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.micro_batches import Limits, cut, dummy_row, split_by_length
 from rmrl.config.schema import ActorConfig, CriticConfig, MegatronConfig, ModelConfig, OptimConfig
 from rmrl.models.loading import load_causal_lm
-from rmrl.models.values import load_value_model
+from rmrl.models.token_values import load_value_model
 from rmrl.types import Ragged, TrainBatch
 from tests.backends.policies import make_batch
 

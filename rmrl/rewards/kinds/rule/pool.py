@@ -13,7 +13,7 @@ starves a worker times out no good row. A worker past the deadline is killed and
 of its chunk goes back to the queue. Workers are started with `subprocess`, never forked from the
 parent: they inherit neither torch nor Ray state, and `__main__` is not imported again. They die
 with the parent. Where a rule costs worker after worker, the next ones are forked by a subprocess
-that has imported it (`rule_nursery`).
+that has imported it (`fork_server`).
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ class WorkerProcess:
 
 
 class Nursery:
-    """A `rule_nursery` process. It imports one rule at a time, in the background; `receive` takes
+    """A `fork_server` process. It imports one rule at a time, in the background; `receive` takes
     its answer."""
 
     def __init__(self) -> None:

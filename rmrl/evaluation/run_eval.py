@@ -16,7 +16,8 @@ from functools import partial
 from typing import Any
 
 from rmrl.data.surrogates import escaped
-from rmrl.evaluation.check import CheckedEval
+from rmrl.evaluation.check_eval import CheckedEval
+from rmrl.evaluation.eval_tables import heading, tables
 from rmrl.evaluation.formats import Judged
 from rmrl.evaluation.items import Item
 from rmrl.evaluation.page import Page, write_page
@@ -24,7 +25,6 @@ from rmrl.evaluation.plot import draw_reliability
 from rmrl.evaluation.report import Evaluation, evaluate, finite
 from rmrl.evaluation.scored import cannot_write, read_judgements
 from rmrl.evaluation.scored_once import score_once
-from rmrl.evaluation.table import heading, tables
 from rmrl.files import write_whole
 from rmrl.offline.open_scorer import OpenScorer, open_scorer
 from rmrl.offline.score import judge_missing

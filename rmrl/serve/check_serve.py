@@ -12,7 +12,7 @@ from pathlib import Path
 from rmrl.config.plain_checks import field_problems
 from rmrl.config.schema import ScoreConfig, ServeConfig, ServerConfig
 from rmrl.errors import ConfigError, Problems
-from rmrl.offline.check import CheckedScoring, check_scoring
+from rmrl.offline.check_scoring import CheckedScoring, check_scoring
 from rmrl.registry import did_you_mean
 from rmrl.serve.caller import is_loopback
 from rmrl.serve.checked import CheckedServer

@@ -17,7 +17,7 @@ from rmrl.evaluation.judgements import Judgement, TieRule
 from rmrl.evaluation.read_items import read_items, sampled
 from rmrl.evaluation.recorded import NAMES, read_recorded
 from rmrl.evaluation.scored import scoring_config, write_rows
-from rmrl.offline.check import CheckedScoring, check_scoring
+from rmrl.offline.check_scoring import CheckedScoring, check_scoring
 from rmrl.registry import did_you_mean
 from rmrl.rewards.judging.parser import parser_problem
 

@@ -13,7 +13,7 @@ import pytest
 from rmrl.errors import ConfigError
 from rmrl.serve import protocol
 from rmrl.serve.checked import CheckedServer
-from rmrl.serve.run import listening_socket, serve
+from rmrl.serve.run_server import listening_socket, serve
 from rmrl.serve.service import Service
 from tests.patience import PATIENCE_S, expires
 from tests.serve.conftest import Served

@@ -11,12 +11,12 @@ import pytest
 from rmrl.config.load import compose_config
 from rmrl.config.schema import EvalConfig
 from rmrl.errors import ConfigError, DataError, OutputDirError, RmrlError
-from rmrl.evaluation.check import CheckedEval, check_eval, eval_problems
+from rmrl.evaluation.check_eval import CheckedEval, check_eval, eval_problems
+from rmrl.evaluation.eval_tables import console
 from rmrl.evaluation.read_items import free_name, starts_a_list
 from rmrl.evaluation.report import Evaluation
-from rmrl.evaluation.run import run_eval
+from rmrl.evaluation.run_eval import run_eval
 from rmrl.evaluation.scored import first_wrong_step, step_number
-from rmrl.evaluation.table import console
 from rmrl.main_eval import main
 from rmrl.main_score import main as main_score
 from tests.inputs import read_lines, rule, write_lines

@@ -21,13 +21,13 @@ import numpy as np
 
 from rmrl.data.surrogates import escaped
 from rmrl.evaluation.compare.agreement import overall, within_prompts
-from rmrl.evaluation.compare.check import NAMES, CheckedComparison
+from rmrl.evaluation.compare.check_comparison import NAMES, CheckedComparison
+from rmrl.evaluation.compare.comparison_tables import page_of
 from rmrl.evaluation.compare.difference import FIGURES, difference, labelled_groups
 from rmrl.evaluation.compare.flips import with_texts
 from rmrl.evaluation.compare.mcnemar import mcnemar
 from rmrl.evaluation.compare.plot import draw
 from rmrl.evaluation.compare.responses import Responses, read_responses
-from rmrl.evaluation.compare.table import page_of
 from rmrl.evaluation.page import write_page
 from rmrl.evaluation.report import finite
 from rmrl.evaluation.scored import cannot_write

@@ -12,7 +12,8 @@ from rmrl.config.schema import Config, MegatronConfig
 from rmrl.errors import Problems
 from rmrl.rewards.dropins.dropin import FunctionSource
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.trainer.check import (
+from rmrl.trainer.check_algorithm import algorithm_problems, critic_settings, needs_critic
+from rmrl.trainer.check_run import (
     _advice,
     _package_problems,
     _part_problems,
@@ -20,7 +21,6 @@ from rmrl.trainer.check import (
     _settle,
     _vocabulary_problems,
 )
-from rmrl.trainer.check_algorithm import algorithm_problems, critic_settings, needs_critic
 from tests.config.test_check import config_with
 
 ACTOR, MODEL = "actor_rollout_ref.actor", "actor_rollout_ref.model"
@@ -202,7 +202,7 @@ def test_a_cpu_trains_in_one_process_where_no_number_is_typed() -> None:
 def test_a_server_needs_no_package_of_its_engine(
     changes: dict[str, str], packages: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rmrl.trainer.check.package_problem", lambda key, name, *_, **__: name)
+    monkeypatch.setattr("rmrl.trainer.check_run.package_problem", lambda key, name, *_, **__: name)
     server = {"vllm": {"base_url": "http://127.0.0.1:8000"}} if changes else {}
     settings = {"trainer.logger": ["jsonl"], f"{ROLLOUT}.engine_kwargs": server}
     assert list(_package_problems(config("grpo", **settings, **changes), "cpu")) == packages

@@ -10,7 +10,7 @@ import pytest
 from rmrl.cluster.devices import Devices, Machine
 from rmrl.cluster.nvml import Gpu
 from rmrl.errors import ConfigError, DataError
-from rmrl.offline import check
+from rmrl.offline import check_scoring as check
 from tests.inputs import rule
 from tests.offline.conftest import Bench
 

@@ -27,7 +27,6 @@ from rmrl.data.rows import file_list
 from rmrl.data.table_writer import SUFFIXES
 from rmrl.errors import ConfigError, DataError, Problems
 from rmrl.inference.engine_facts import engine_facts
-from rmrl.offline.columns import FURTHER
 from rmrl.offline.manifest import (
     export_file,
     exports_of,
@@ -36,6 +35,7 @@ from rmrl.offline.manifest import (
     quarantine_file,
 )
 from rmrl.offline.response_rows import response_rows
+from rmrl.offline.score_columns import FURTHER
 from rmrl.rewards.entries.listing import reward_table
 from rmrl.rewards.entries.resolve import Resolved
 from rmrl.rewards.kinds import REWARD_KINDS

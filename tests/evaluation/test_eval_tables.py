@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmrl.evaluation.table import (
+from rmrl.evaluation.eval_tables import (
     accuracies,
     against_people,
     aligned,

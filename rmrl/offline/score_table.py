@@ -1,4 +1,4 @@
-"""The result of scoring rows in memory: the rows with the columns of `rmrl.offline.columns`."""
+"""Scored rows in memory: the rows with the columns of `rmrl.offline.score_columns`."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from rmrl.data.responses import answered_rows
 from rmrl.errors import ConfigError, DataError, Problems
 from rmrl.evaluation.labels import response_labels
 from rmrl.evaluation.scored_once import scoring_config
-from rmrl.offline.check import CheckedScoring, check_scoring
+from rmrl.offline.check_scoring import CheckedScoring, check_scoring
 
 _log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rmrl.evaluation.table import aligned, number, percent
+from rmrl.evaluation.eval_tables import aligned, number, percent
 from rmrl.rewards.transforms.probability_map import ProbabilityMap
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rmrl.evaluation.compare.check import NAMES
+from rmrl.evaluation.compare.check_comparison import NAMES
 from rmrl.evaluation.compare.flips import short
+from rmrl.evaluation.eval_tables import Rows, aligned, number, percent
 from rmrl.evaluation.page import Page
-from rmrl.evaluation.table import Rows, aligned, number, percent
 
 _FLIPS = 5
 _CHARACTERS = 160

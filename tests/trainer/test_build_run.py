@@ -11,7 +11,7 @@ import pytest
 from rmrl.cluster.fake import FakeHost
 from rmrl.config.schema import Config
 from rmrl.rewards.residency import Budget, Residency, Room, plan_engines, sized
-from rmrl.trainer.build import _compare_asleep, _load_resident
+from rmrl.trainer.build_run import _compare_asleep, _load_resident
 from rmrl.trainer.plan import rollout_asleep_bytes
 from rmrl.trainer.rollouts import RolloutPool
 from tests.patience import PATIENCE_S

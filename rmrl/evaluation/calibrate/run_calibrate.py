@@ -21,7 +21,7 @@ from rmrl.data.column_names import ColumnNames, column_names, names_in, value_at
 from rmrl.data.groups import group_columns, group_of
 from rmrl.data.problems import FieldError
 from rmrl.errors import DataError
-from rmrl.evaluation.calibrate.check import SCORED, CheckedCalibration
+from rmrl.evaluation.calibrate.check_calibration import SCORED, CheckedCalibration
 from rmrl.evaluation.calibrate.fit import (
     FEW_LABELS,
     FITS,

@@ -20,7 +20,7 @@ from rmrl.errors import DataError, Problems
 from rmrl.evaluation.calibrate.fit import label_problem
 from rmrl.evaluation.labels import Labels, labelled_rows, response_labels
 from rmrl.evaluation.scored_once import scoring_config
-from rmrl.offline.check import CheckedScoring, check_scoring
+from rmrl.offline.check_scoring import CheckedScoring, check_scoring
 from rmrl.rewards.calibration.digest import reward_digest
 from rmrl.rewards.specs.spec import RewardSpec
 

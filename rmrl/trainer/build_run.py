@@ -27,7 +27,7 @@ from rmrl.telemetry.transcripts import SampleWriter
 from rmrl.tokenizer import load_tokenizer
 from rmrl.trainer import output_dir
 from rmrl.trainer.allocations import Allocations, all_or_none
-from rmrl.trainer.check import Checked, prompt_loader
+from rmrl.trainer.check_run import Checked, prompt_loader
 from rmrl.trainer.collector import Collector
 from rmrl.trainer.measures import Measures
 from rmrl.trainer.plan import rollout_asleep_bytes

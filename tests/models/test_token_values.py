@@ -11,7 +11,7 @@ from transformers import LlamaForSequenceClassification
 
 from rmrl.config.schema import ModelConfig
 from rmrl.errors import CheckpointError, ConfigError
-from rmrl.models.values import ValueModel, load_value_model, value_config
+from rmrl.models.token_values import ValueModel, load_value_model, value_config
 from tests.engine_models import llama_config, write_headless_scorer
 
 
