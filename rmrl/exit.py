@@ -8,13 +8,11 @@ import functools
 import logging
 import os
 import select
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TextIO
+from typing import ParamSpec, TextIO
 
 from rmrl.errors import ConfigError, Interrupted, RmrlError
 from rmrl.interrupt import INTERRUPTED, raise_at_interrupt
@@ -110,29 +108,3 @@ def _is_unread(stream: TextIO) -> bool:
         return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
     except (OSError, ValueError):  # a stream without a file behind it
         return False
-
-
-@contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt in the block on SIGTERM and SIGHUP, so that it is cleaned up as after
-    Ctrl-C; ignored signals stay ignored.
-
-    An Exception would be lost where the signal comes inside the `except Exception` of a library.
-    """
-
-    def interrupt(number: int, frame: Any) -> None:
-        del frame
-        raise KeyboardInterrupt(f"interrupted by {signal.Signals(number).name}")
-
-    before: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            handler = signal.getsignal(number)
-            if handler is not signal.SIG_IGN:
-                before[number] = handler
-                signal.signal(number, interrupt)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

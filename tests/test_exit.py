@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from rmrl import errors
-from rmrl.exit import ended_by_signals, exit_code
+from rmrl.exit import exit_code
+from rmrl.signals import ended_by_signals
 
 ROOT = Path(__file__).resolve().parent.parent
 CODES = {

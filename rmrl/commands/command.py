@@ -13,8 +13,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 from rmrl.columns import aligned
 from rmrl.config.load import run_command, shipped
 from rmrl.config.typed import Root
-from rmrl.exit import ended_by_signals, exit_code
+from rmrl.exit import exit_code
 from rmrl.logs import begin_run
+from rmrl.signals import ended_by_signals
 
 _log = logging.getLogger(__name__)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 from collections.abc import Collection, Mapping
@@ -11,6 +10,7 @@ from typing import Any, cast
 
 from rmrl.config.plain_checks import keys_of
 from rmrl.config.schema.fields import may_change
+from rmrl.digests import digest
 
 _ABSENT = "(not set)"
 
@@ -34,7 +34,7 @@ def identify(config: object, changeable: Collection[str]) -> dict[str, Any]:
 def fingerprint(identity: Mapping[str, Any]) -> str:
     """Return 16 hexadecimal digits, equal for all configurations that may resume one another's
     job."""
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+    return digest(identity)[:16]
 
 
 def differences(

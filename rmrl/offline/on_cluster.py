@@ -36,9 +36,9 @@ from rmrl.offline.open_scorer import open_scorer, token_counter
 from rmrl.offline.progress import counting
 from rmrl.offline.response_rows import response_rows
 from rmrl.offline.score_columns import score_table
-from rmrl.offline.stopping import install, signal_handlers
 from rmrl.offline.summary import Summary
 from rmrl.rewards.session.scorer import Scorer
+from rmrl.signals import install, signal_handlers
 
 _CPUS_PER_ACTOR = 1
 

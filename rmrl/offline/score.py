@@ -33,10 +33,10 @@ from rmrl.offline.missing_table import broken_budgets, missing_table
 from rmrl.offline.open_scorer import OpenScorer, token_counter
 from rmrl.offline.progress import counting
 from rmrl.offline.response_rows import response_rows
-from rmrl.offline.stopping import stop_signals
 from rmrl.offline.summary import Summary
 from rmrl.offline.training_files import export
 from rmrl.rewards.session.scorer import Scorer
+from rmrl.signals import stop_signals
 from rmrl.telemetry.progress import watching
 from rmrl.types import RewardBatch
 

@@ -11,12 +11,12 @@ from contextlib import AbstractAsyncContextManager
 from rmrl.cluster.watch import keep_in_mind, unless_lost
 from rmrl.errors import ConfigError, InfrastructureError, Interrupted
 from rmrl.offline.open_scorer import open_scorer
-from rmrl.offline.stopping import StopSignals
 from rmrl.rewards.session.scorer import Scorer
 from rmrl.serve.app import make_app
 from rmrl.serve.checked import CheckedServer
 from rmrl.serve.protocol import web_server
 from rmrl.serve.service import Service
+from rmrl.signals import StopSignals
 
 _log = logging.getLogger(__name__)
 

@@ -30,6 +30,7 @@ from rmrl.serve.problems import RequestError
 from rmrl.serve.queue import RowQueue
 from rmrl.serve.request_rows import read_rows
 from rmrl.serve.scored import Scored, ScoredRow
+from rmrl.together import together
 from rmrl.types import RewardBatch
 
 _log = logging.getLogger(__name__)
@@ -256,7 +257,7 @@ class Service:
                 rewards, _ = await self._rewards(scorer, part, client, self._fresh)
                 await finished(part, rewards)
 
-            await all_or_none([one(part) for part in parts])
+            await together(map(one, parts))
         scored.sort(key=lambda row: row.index)
         return Scored(names=self.names, rows=scored, summary=summary)
 
@@ -290,15 +291,3 @@ class Service:
             }
             scored.append(ScoredRow(index=row.number, several=row.several, columns=values))
         return scored
-
-
-async def all_or_none(work: Sequence[Awaitable[None]]) -> None:
-    """Run all of it at the same time; the first error cancels the rest and is raised."""
-    tasks = [asyncio.ensure_future(each) for each in work]
-    try:
-        await asyncio.gather(*tasks)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import rmrl
+from rmrl.digests import digest
 from rmrl.errors import CheckpointError, ConfigError
 from rmrl.trainer.disk_full import is_disk_full
 
@@ -300,7 +301,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 def _self_digest(manifest: dict[str, Any]) -> str:
     facts = {key: value for key, value in manifest.items() if key != "sha256"}
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return digest(facts)
 
 
 def _problem(path: Path, expected: dict[str, Any]) -> str:
@@ -344,10 +345,10 @@ def _digest(path: Path, span: str) -> str:
     with path.open("rb") as file:
         if span == "all":
             return hashlib.file_digest(file, "sha256").hexdigest()
-        digest = hashlib.sha256(file.read(ENDS_BYTES))
+        ends = hashlib.sha256(file.read(ENDS_BYTES))
         file.seek(-ENDS_BYTES, os.SEEK_END)
-        digest.update(file.read())
-        return digest.hexdigest()
+        ends.update(file.read())
+        return ends.hexdigest()
 
 
 def _sync(path: Path) -> None:

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import json
 import logging
+import signal
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -31,6 +32,7 @@ from rmrl.errors import CheckpointError, ClusterLostError, Interrupted
 from rmrl.rewards.calibration.check import maps_of
 from rmrl.rewards.entries.listing import observed_table
 from rmrl.rewards.session.monitor import Monitor
+from rmrl.signals import handled_by
 from rmrl.telemetry.clock import StepClock
 from rmrl.telemetry.sinks import Sinks
 from rmrl.trainer import checkpoint
@@ -45,7 +47,6 @@ from rmrl.trainer.batches import (
 from rmrl.trainer.check_algorithm import estimator_of, needs_old_logprobs
 from rmrl.trainer.collector import Collector
 from rmrl.trainer.evaluate import validation_metrics, validation_sampling
-from rmrl.trainer.interrupts import signal_handler
 from rmrl.trainer.loss_weights import (
     imitate_successes,
     mask_truncated,
@@ -473,13 +474,14 @@ class Run:
         """Finish the step, save and stop on the first Ctrl-C (or SIGTERM); stop at once on a
         second Ctrl-C."""
 
-        def stop() -> None:
+        def stop(number: signal.Signals) -> None:
+            del number
             if self.interrupted:
                 raise KeyboardInterrupt
             self.interrupted = True
             _log.info("stopping after a checkpoint of this step; press Ctrl-C again to stop now")
 
-        with signal_handler(stop):
+        with handled_by(stop, (signal.SIGINT, signal.SIGTERM), ignored_too=True):
             yield
 
     async def close(self) -> None:

@@ -11,7 +11,7 @@ from rmrl.cluster.ray_data import actors_that_fit, execution_options
 from rmrl.errors import ConfigError
 from rmrl.offline.job import claim
 from rmrl.offline.on_cluster import readers_of, rows_of_a_piece
-from rmrl.offline.stopping import install, signal_handlers
+from rmrl.signals import install, signal_handlers
 from tests.offline.conftest import Bench
 
 

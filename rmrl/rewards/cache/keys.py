@@ -20,6 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rmrl.digests import canonical_json
 from rmrl.errors import ConfigError
 from rmrl.inference.engine_facts import engine_facts
 from rmrl.inference.reward_engine_base import EngineSpec
@@ -142,9 +143,7 @@ def _folder_identity(folder: Path) -> str:
 
 
 def _canonical(value: Any) -> bytes:
-    return json.dumps(
-        value, default=_plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True
-    ).encode()
+    return canonical_json(value, default=_plain, compact=True)
 
 
 def _plain(value: Any) -> Any:

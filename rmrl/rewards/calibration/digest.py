@@ -7,11 +7,10 @@ behind the score: weight, transform, treatment of missing verdicts.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rmrl.digests import digest
 from rmrl.rewards.cache.keys import scorer_key
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.remote.spec import HTTPSpec
@@ -37,16 +36,16 @@ def reward_digest(spec: RewardSpec, specs: Sequence[RewardSpec] = ()) -> dict[st
     Reads a few MiB of each checkpoint once, and the calibrations of members. Raises ConfigError
     where one cannot be read.
     """
-    digest = {"entries": _hash(_entries(spec))}
+    parts = {"entries": digest(_entries(spec), default=repr)}
     models: list[Any] = [
         [role, scorer_key(engine, code_hash="")] for role, engine in sorted(spec.engines.items())
     ]
     if spec.remote is not None:
         models.append(["remote", scorer_key(spec.remote, code_hash="")])
     if models:
-        digest["model"] = _hash(models)
+        parts["model"] = digest(models, default=repr)
     if spec.sampling is not None:
-        digest["sampling"] = _hash(dataclasses.asdict(spec.sampling))
+        parts["sampling"] = digest(dataclasses.asdict(spec.sampling), default=repr)
     code: list[str] = []
     if spec.dropin is not None:
         code.append(spec.dropin.code_hash)
@@ -56,7 +55,7 @@ def reward_digest(spec: RewardSpec, specs: Sequence[RewardSpec] = ()) -> dict[st
         if not source.is_file:
             code.append(source.target)
     if code:
-        digest["code"] = _hash(code)
+        parts["code"] = digest(code, default=repr)
     if REWARD_KINDS[spec.kind].combines:
         by_name = {member.name: member for member in specs}
         members: list[Any] = []
@@ -64,8 +63,8 @@ def reward_digest(spec: RewardSpec, specs: Sequence[RewardSpec] = ()) -> dict[st
             if name in by_name:
                 member = by_name[name]
                 members.append([name, reward_digest(member), _transforms(member)])
-        digest["members"] = _hash(members)
-    return digest
+        parts["members"] = digest(members, default=repr)
+    return parts
 
 
 def differing_parts(first: Mapping[str, str], second: Mapping[str, str]) -> list[str]:
@@ -111,8 +110,3 @@ def _entries(spec: RewardSpec) -> dict[str, Any]:
         for of_server in dataclasses.fields(HTTPSpec):
             options.pop(of_server.name, None)
     return {**entries, "options": options}
-
-
-def _hash(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True, default=repr, ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()

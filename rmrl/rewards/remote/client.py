@@ -18,9 +18,8 @@ import random
 import ssl
 import time
 import weakref
-from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -31,8 +30,6 @@ from rmrl.rewards.remote.limits import TokenBucket
 from rmrl.rewards.remote.refusals import error_message, retry_after_s
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.types import Status
-
-Result = TypeVar("Result")
 
 MAX_ANSWER_BYTES = 16 * 2**20
 """Maximum size of one answer, decompressed. A verdict is thousands of times smaller."""
@@ -289,18 +286,6 @@ class HTTPClient:
             f"{self.shown_url} gave no usable answer: {why.rstrip('.')}.",
             code=code,
         )
-
-
-async def together(calls: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
-    """Return all results in order. A cancellation cancels every call, and returns when all have
-    ended."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(call) for call in calls]
-    except ExceptionGroup as group_error:
-        # Calls report failures of the server as results: this is an error of the program.
-        raise group_error.exceptions[0] from None
-    return [task.result() for task in tasks]
 
 
 def api_key(spec: HTTPSpec) -> str:

@@ -20,9 +20,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rmrl.inference.reward_engine_base import ValueOutput
-from rmrl.rewards.remote.client import HTTPClient, RemoteCallError, together
+from rmrl.rewards.remote.client import HTTPClient, RemoteCallError
 from rmrl.rewards.remote.spec import HTTPSpec, RowRequest
 from rmrl.rewards.remote.values import check_method, failed, value_output, with_extra
+from rmrl.together import together
 
 _OF_THE_ANSWER = ("reward", "reward_components", "mask_sample")
 

@@ -22,9 +22,10 @@ from typing import Any
 
 from rmrl.errors import RewardError
 from rmrl.inference.reward_engine_base import GenerateRequest, TextOutput
-from rmrl.rewards.remote.client import HTTPClient, RemoteCallError, together
+from rmrl.rewards.remote.client import HTTPClient, RemoteCallError
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.rewards.remote.values import with_extra
+from rmrl.together import together
 from rmrl.types import Sampling, Status
 
 CHAT_TOP_LOGPROBS = 20

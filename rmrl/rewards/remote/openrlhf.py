@@ -16,9 +16,10 @@ from itertools import chain
 from typing import Any
 
 from rmrl.inference.reward_engine_base import ValueOutput
-from rmrl.rewards.remote.client import HTTPClient, RemoteCallError, together
+from rmrl.rewards.remote.client import HTTPClient, RemoteCallError
 from rmrl.rewards.remote.spec import HTTPSpec, RewardRequest
 from rmrl.rewards.remote.values import check_method, failed, value_output, with_extra
+from rmrl.together import together
 
 
 class OpenRLHFWire:

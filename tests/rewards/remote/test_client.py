@@ -6,8 +6,9 @@ import pytest
 
 from rmrl.errors import ConfigError
 from rmrl.rewards.remote import client as client_module
-from rmrl.rewards.remote.client import HTTPClient, RemoteCallError, together
+from rmrl.rewards.remote.client import HTTPClient, RemoteCallError
 from rmrl.rewards.remote.spec import HTTPSpec
+from rmrl.together import together
 from tests.patience import PATIENCE_S
 from tests.rewards.remote.server import KEY, Reply, Seen, Server, arrival, script, serving
 

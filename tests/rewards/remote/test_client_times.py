@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from rmrl.rewards.remote import client as client_module
-from rmrl.rewards.remote.client import HTTPClient, RemoteCallError, together
+from rmrl.rewards.remote.client import HTTPClient, RemoteCallError
 from rmrl.rewards.remote.spec import HTTPSpec
+from rmrl.together import together
 from tests.rewards.remote.server import Reply, WithoutConnections, script
 from tests.virtual_time import VirtualLoop
 

@@ -16,8 +16,8 @@ from typing import Any
 from rmrl.inference.reward_engine_base import ValueOutput
 from rmrl.rewards.kinds.code import inside
 from rmrl.rewards.kinds.code.request import CodeRequest, Outcome, Program, Run
-from rmrl.rewards.remote.client import together
 from rmrl.rewards.remote.values import failed
+from rmrl.together import together
 from rmrl.types import Status
 
 _SHOWN_CHARACTERS = 200

@@ -26,8 +26,8 @@ from rmrl.rewards.kinds.remote.reward import Options as ServerOptions
 from rmrl.rewards.kinds.remote.reward import check_server, http_spec
 from rmrl.rewards.kinds.shared.rendering import Rendered
 from rmrl.rewards.kinds.shared.row_fields import row_fields_problems
-from rmrl.rewards.remote.client import together
 from rmrl.rewards.remote.spec import HTTPSpec
+from rmrl.together import together
 from rmrl.types import ScoreItem, ScoreResult
 
 if TYPE_CHECKING:

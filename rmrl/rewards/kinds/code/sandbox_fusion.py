@@ -24,9 +24,10 @@ from rmrl.inference.reward_engine_base import ValueOutput
 from rmrl.rewards.kinds.code import inside
 from rmrl.rewards.kinds.code.judge import judged
 from rmrl.rewards.kinds.code.request import CodeRequest, Outcome, Program
-from rmrl.rewards.remote.client import HTTPClient, RemoteCallError, together
+from rmrl.rewards.remote.client import HTTPClient, RemoteCallError
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.rewards.remote.values import check_method, with_extra
+from rmrl.together import together
 
 _TIME = "TimeLimitExceeded"
 
