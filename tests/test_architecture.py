@@ -301,13 +301,12 @@ def is_there(name: str, module: Module) -> bool:
 
 def test_names_in_docstrings_exist() -> None:
     names = re.compile(r"`(rmrl(?:\.\w+)+|[\w/]+\.py|[a-z]\w*_\w+)`")
-    gone = [
-        f"{module.at(node)} speaks of {name}"
-        for module in modules()
-        for node, text in docstrings(module)
-        for name in names.findall(text)
-        if name not in OF_OTHER_PROJECTS and not is_there(name, module)
-    ]
+    gone = []
+    for module in modules():
+        for node, text in docstrings(module):
+            for name in names.findall(text):
+                if name not in OF_OTHER_PROJECTS and not is_there(name, module):
+                    gone.append(f"{module.at(node)} speaks of {name}")
     assert not gone
 
 

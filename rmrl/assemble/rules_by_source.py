@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rmrl.config.compat import needs_rule_of_source, shape_rules, start_from_rules
+from rmrl.config.compat import shape_rules, start_from_rules
+from rmrl.config.compat.use import needs_rule_of_source
 from rmrl.config.schema import Config, ScoreConfig
 from rmrl.errors import ConfigError
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rmrl.config.compat import uses_models
+from rmrl.config.compat.use import uses_models
 from rmrl.config.schema import RewardConfig, ScoreConfig
 from rmrl.config.typed import config_of
 from rmrl.config.yaml_file import read_yaml

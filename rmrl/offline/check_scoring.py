@@ -16,7 +16,8 @@ from rmrl.assemble.rules_by_source import choose_rules_of
 from rmrl.cluster.device_survey import find_devices
 from rmrl.cluster.devices import Devices, cpu_devices, joined_address, local_devices
 from rmrl.config.check_reward import reward_problems
-from rmrl.config.compat import needs_rule_of_source, translate
+from rmrl.config.compat import translate
+from rmrl.config.compat.use import needs_rule_of_source
 from rmrl.config.plain_checks import field_problems
 from rmrl.config.schema import RewardConfig, ScoreConfig
 from rmrl.data.column_names import column_names

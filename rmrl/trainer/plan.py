@@ -134,7 +134,9 @@ def _held(
     world = device_count(config.trainer, pool)
     total = state(model, trained, world).total
     if device == "cuda":
-        total = 0 if lives_in_host_memory(trained) else total // world
+        total //= world
+        if lives_in_host_memory(trained):
+            total = 0
     return total + _processes_bytes(world, device)
 
 
@@ -158,8 +160,10 @@ def _claim(
     rows = trained.ppo_mini_batch_size * config.actor_rollout_ref.rollout.n
     tokens = max(longest, min(trained.ppo_max_token_len_per_gpu, rows * longest))
     slices = SLICE_ELEMENTS
-    if device == "cuda":
-        slices = elements_within(gpu_bytes) if gpu_bytes else LARGEST_SLICE_ELEMENTS
+    if device == "cuda" and gpu_bytes:
+        slices = elements_within(gpu_bytes)
+    elif device == "cuda":
+        slices = LARGEST_SLICE_ELEMENTS
     activations = activation_bytes(model, trained, world, tokens=tokens, slice_elements=slices)
     if device == "cpu":
         activations *= world

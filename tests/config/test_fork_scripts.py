@@ -19,7 +19,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from rmrl.config.check import config_problems
-from rmrl.config.compat import needs_rule_of_source, start_from_rules, translate
+from rmrl.config.compat import start_from_rules, translate
+from rmrl.config.compat.use import needs_rule_of_source
 from rmrl.config.load import compose_config
 from rmrl.config.schema import Config
 from rmrl.errors import ConfigError

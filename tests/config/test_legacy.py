@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rmrl.config.compat import needs_rule_of_source, start_from_rules, translate
+from rmrl.config.compat import start_from_rules, translate
+from rmrl.config.compat.use import needs_rule_of_source
 from rmrl.config.schema import Config
 from rmrl.errors import ConfigError
 

@@ -14,8 +14,8 @@ import pytest
 from rmrl.config.compat import SHARED, may_be_of_verl
 from rmrl.config.compat.apply import apply
 from rmrl.config.compat.conversions import CONVERSIONS
+from rmrl.config.compat.given_values import hydra_text, leaves
 from rmrl.config.compat.keys_of_verl import TABLE, KeyFate, fate_of
-from rmrl.config.compat.values import hydra_text, leaves
 from rmrl.config.load import compose_config, normalise, parse
 from rmrl.config.schema import Config, ScoreConfig
 from rmrl.config.typed import unknown_key

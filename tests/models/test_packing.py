@@ -269,8 +269,8 @@ def of_torch_2_11(
     assert (return_aux, scale, max_q) == (None, None, max_k)
     assert query.shape == key.shape == value.shape
     assert cu_seq_k is cu_seq_q
-    left, right = window_size
-    assert right == 0
+    before, after = window_size
+    assert after == 0
     rows = [part.split(cu_seq_q.diff().tolist()) for part in (query, key, value)]
     # by_hand shares keys by pairs of heads: every second one of equal pairs
     parts = [(q, k[:, ::2], v[:, ::2]) for q, k, v in zip(*rows, strict=True)]
@@ -308,8 +308,8 @@ def test_a_torch_whose_kernel_lacks_what_is_passed_is_named(
     monkeypatch: pytest.MonkeyPatch, kernel: Callable[..., torch.Tensor] | None
 ):
     """The kernel of torch 2.11 is taken; one without scale is not."""
-    found = kernel or (lambda query, key, value: query)
-    module = types.SimpleNamespace(varlen_attn=found)
+    attention_kernel = kernel or (lambda query, key, value: query)
+    module = types.SimpleNamespace(varlen_attn=attention_kernel)
     monkeypatch.setattr(importlib, "import_module", lambda _: module)
     varlen._kernel.cache_clear()
     try:

@@ -126,24 +126,24 @@ def test_what_fsdp_does_not_offload_stays_on_the_devices(tiny_llama: Path) -> No
 def test_state_that_lives_in_host_memory_takes_no_device(tiny_llama: Path) -> None:
     """Weights, gradients and two moments of float32 in host memory, on each of two nodes a half;
     the devices hold what a micro-batch needs."""
-    made = config(tiny_llama)
-    resident = _training(made, "cuda", False)
-    made.actor_rollout_ref.actor.fsdp_config.offload_policy = True
-    offloaded = _training(made, "cuda", False)
+    run = config(tiny_llama)
+    resident = _training(run, "cuda", False)
+    run.actor_rollout_ref.actor.fsdp_config.offload_policy = True
+    offloaded = _training(run, "cuda", False)
     assert offloaded.away_bytes == GPU_PROCESS_BYTES
     assert resident.awake_bytes - offloaded.awake_bytes == PARAMETERS * 16 // 2
-    in_host, *_ = _policy_host(made, Extras())
+    in_host, *_ = _policy_host(run, Extras())
     assert in_host.awake_bytes == PARAMETERS * 16
-    made.trainer.nnodes = 2
-    assert _policy_host(made, Extras())[0].awake_bytes == PARAMETERS * 16 // 2
+    run.trainer.nnodes = 2
+    assert _policy_host(run, Extras())[0].awake_bytes == PARAMETERS * 16 // 2
 
 
 def test_a_process_of_several_holds_the_buffers_of_nccl(tiny_llama: Path) -> None:
-    made = config(tiny_llama)
-    made.actor_rollout_ref.actor.fsdp_config.offload_policy = True
-    two = _training(made, "cuda", False).away_bytes
-    made.trainer.n_gpus_per_node = 1
-    assert two - _training(made, "cuda", False).away_bytes == NCCL_BYTES
+    run = config(tiny_llama)
+    run.actor_rollout_ref.actor.fsdp_config.offload_policy = True
+    two = _training(run, "cuda", False).away_bytes
+    run.trainer.n_gpus_per_node = 1
+    assert two - _training(run, "cuda", False).away_bytes == NCCL_BYTES
 
 
 def test_a_whole_7b_trains_on_one_card_of_80_gb_with_offload_policy(tmp_path: Path) -> None:

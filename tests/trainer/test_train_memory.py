@@ -135,7 +135,8 @@ def test_activations_are_split_along_the_sequence(model: ModelConfig) -> None:
 def test_activations_are_the_layers_inputs_and_one_layer_or_all_layers(model: ModelConfig) -> None:
     """2 layers of width 128 and 256 in bf16: a layer keeps 14 and 4 numbers of these for a token,
     and computes 2 of the second in its backward pass. 10 tokens have few logits."""
-    kept, computed = 2 * (14 * 128 + 4 * 256), 2 * 2 * 256
+    kept = 2 * (14 * 128 + 4 * 256)
+    computed = 2 * 2 * 256
     model.override_config = {"vocab_size": 16}
     assert activation_bytes(model, megatron(), 1, tokens=10) == 10 * (2 * 128 * 2 + kept + computed)
     model.enable_gradient_checkpointing = False

@@ -47,7 +47,6 @@ def build_model(settings: TrainSettings, device: torch.device) -> tuple[nn.Modul
         # Frozen weights need no master copy: rounding once gives the same compute as rounding at
         # every gather. Adapters, and a critic's head beside them, stay float32.
         dtype = layout.param_dtype
-
     shares_prompts = False
 
     def load() -> nn.Module:

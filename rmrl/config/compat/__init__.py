@@ -9,17 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from rmrl.config.command_line import NAME, PATH, Setting, pop_flag
+from rmrl.config.compat.use import STARTS
 from rmrl.config.schema import Config, ScoreConfig
 from rmrl.config.typed import annotation, is_free, unknown_key
 
-STARTS: Mapping[str, tuple[str, ...]] = {
-    "ppo_trainer": (),
-    "ppo_megatron_trainer": ("actor_rollout_ref.actor.strategy=megatron",),
-}
-"""File that ships with verl -> the overrides in which it differs from the defaults here."""
 GROUPS = frozenset(
     {"actor", "critic", "ref", "rollout", "data", "model", "reward", "reward_model"}
     | {"engine", "optim", "distillation"}
@@ -87,24 +82,6 @@ def translate(
     from rmrl.config.compat import reward_section
 
     return reward_section.translate(config, kind_of)
-
-
-def uses_models(section: Mapping[str, Any]) -> bool:
-    """Return whether the section `reward_model` enables reward models."""
-    if "enable" not in section:
-        return "model" in section or "reward_function" in section
-    return section["enable"] not in (False, None)
-
-
-def needs_rule_of_source(config: Config | ScoreConfig) -> bool:
-    """Return whether the fold of the older section starts from the rule of each row's data_source:
-    combine_reward is on, and no function is named."""
-    section = config.reward_model
-    if not uses_models(section) or config.custom_reward_function.get("path"):
-        return False
-    from rmrl.config.compat.key_table import is_of_the_fork
-
-    return bool(section.get("combine_reward", is_of_the_fork(section)))
 
 
 def start_from_rules(config: Config | ScoreConfig, rules: Mapping[str, Sequence[str]]) -> list[str]:

@@ -9,8 +9,8 @@ from typing import Any
 
 from rmrl.config.command_line import Setting
 from rmrl.config.compat.conversions import CONVERSIONS, Converted
+from rmrl.config.compat.given_values import last_values, leaves, override
 from rmrl.config.compat.keys_of_verl import TABLE, Fate, KeyFate, fate_of
-from rmrl.config.compat.values import last_values, leaves, override
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmrl.config.compat.values import override
+from rmrl.config.compat.given_values import override
 from rmrl.config.plain_checks import look_up
 from rmrl.config.schema import Config
 

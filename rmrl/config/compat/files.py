@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import yaml
 
-from rmrl.config.compat import STARTS
-from rmrl.config.compat.values import leaves, override
+from rmrl.config.compat.given_values import leaves, override
+from rmrl.config.compat.use import STARTS
 from rmrl.errors import ConfigError
 
 _IGNORED = ("hydra", "defaults", "_target_")

@@ -12,15 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rmrl.config.compat import (
-    fold,
-    key_table,
-    models,
-    needs_rule_of_source,
-    overlong,
-    uses_models,
-)
+from rmrl.config.compat import fold, key_table, models, overlong
 from rmrl.config.compat.lists import number, unique
+from rmrl.config.compat.use import needs_rule_of_source, uses_models
 from rmrl.config.schema import Config, ScoreConfig
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean

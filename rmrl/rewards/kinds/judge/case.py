@@ -9,7 +9,6 @@ from typing import Any
 
 from rmrl.inference.reward_engine_base import TextOutput
 from rmrl.rewards.dropins.verdict import Verdict
-from rmrl.rewards.kinds.judge.meta_votes import Choice
 from rmrl.rewards.kinds.judge.samples import JudgeSample
 from rmrl.rewards.kinds.shared.rendering import Rendered
 from rmrl.rewards.kinds.shared.truncation import TOKENS
@@ -38,6 +37,50 @@ class Vote:
         if verdict.value is None:
             return vote
         return replace(vote, scores=(verdict.value,))
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The readable votes on one case, and those of them that count."""
+
+    votes: Sequence[int]
+    """Positions of the readable votes, in the order in which they were sampled."""
+    keep: int
+    """How many count, at most."""
+    scores: Sequence[ScoreResult] = ()
+    """Results of the meta model, one for each of them; empty where there was nothing to choose."""
+
+    @property
+    def failure(self) -> ScoreResult | None:
+        """The first critique without a score; None where all have one."""
+        for scored in self.scores:
+            if scored.value is None:
+                detail = f"the meta model gave no score to a critique: {scored.detail}"
+                return replace(scored, detail=detail)
+        return None
+
+    @property
+    def kept(self) -> list[int]:
+        """Positions of the votes that count, in order: those with the highest scores, of equal
+        ones the earlier; [] with a `failure`."""
+        if not self.scores:
+            return list(self.votes)
+        ranked: list[tuple[float, int]] = []
+        for vote, scored in zip(self.votes, self.scores, strict=True):
+            if scored.value is None:
+                return []
+            ranked.append((-scored.value, vote))
+        ranked.sort()
+        return sorted(vote for _, vote in ranked[: self.keep])
+
+    def columns(self, count: int) -> dict[str, list[Any]]:
+        """Columns with an entry for each of all `count` votes: `meta`, the score (None without
+        one), and `kept`, whether it counts."""
+        meta: list[float | None] = [None] * count
+        for vote, scored in zip(self.votes, self.scores, strict=False):
+            meta[vote] = scored.value
+        counted = self.kept
+        return {"meta": meta, "kept": [vote in counted for vote in range(count)]}
 
 
 @dataclass(slots=True)

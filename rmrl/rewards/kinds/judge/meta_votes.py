@@ -12,11 +12,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rmrl.errors import ConfigError
 from rmrl.inference.reward_engine_base import ValueOutput
 from rmrl.rewards.kinds.bradley_terry.reward import classified, logits_of
+from rmrl.rewards.kinds.judge.case import Case, Choice
 from rmrl.rewards.kinds.shared.context import KindContext
 from rmrl.rewards.kinds.shared.inputs import PART_ROWS, answers_in_parts
 from rmrl.rewards.kinds.shared.rendering import Rendered, tokenized
@@ -33,10 +34,7 @@ from rmrl.rewards.kinds.shared.untrusted import neutraliser
 from rmrl.rewards.specs.labels import entry_problems
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.specs.values import FurtherModel, known_entries
-from rmrl.types import ScoreItem, ScoreResult
-
-if TYPE_CHECKING:
-    from rmrl.rewards.kinds.judge.case import Case
+from rmrl.types import ScoreItem
 
 ROLE = "meta"
 
@@ -91,50 +89,6 @@ def keep_problem(entries: Mapping[str, Any], votes: int, source: str) -> str:
         f"keeps meta.keep={entries['keep']} of {source}={votes} votes, so the second model would"
         f" have nothing to choose: raise {source} or lower meta.keep"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The readable votes on one case, and those of them that count."""
-
-    votes: Sequence[int]
-    """Positions of the readable votes, in the order in which they were sampled."""
-    keep: int
-    """How many count, at most."""
-    scores: Sequence[ScoreResult] = ()
-    """Results of the meta model, one for each of them; empty where there was nothing to choose."""
-
-    @property
-    def failure(self) -> ScoreResult | None:
-        """The first critique without a score; None where all have one."""
-        for scored in self.scores:
-            if scored.value is None:
-                detail = f"the meta model gave no score to a critique: {scored.detail}"
-                return dataclasses.replace(scored, detail=detail)
-        return None
-
-    @property
-    def kept(self) -> list[int]:
-        """Positions of the votes that count, in order: those with the highest scores, of equal
-        ones the earlier; [] with a `failure`."""
-        if not self.scores:
-            return list(self.votes)
-        ranked: list[tuple[float, int]] = []
-        for vote, scored in zip(self.votes, self.scores, strict=True):
-            if scored.value is None:
-                return []
-            ranked.append((-scored.value, vote))
-        ranked.sort()
-        return sorted(vote for _, vote in ranked[: self.keep])
-
-    def columns(self, count: int) -> dict[str, list[Any]]:
-        """Columns with an entry for each of all `count` votes: `meta`, the score (None without
-        one), and `kept`, whether it counts."""
-        meta: list[float | None] = [None] * count
-        for vote, scored in zip(self.votes, self.scores, strict=False):
-            meta[vote] = scored.value
-        counted = self.kept
-        return {"meta": meta, "kept": [vote in counted for vote in range(count)]}
 
 
 class MetaModel:

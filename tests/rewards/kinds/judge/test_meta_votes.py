@@ -14,7 +14,8 @@ import pytest
 from rmrl.inference.reward_engine_base import LabelOutput, TextOutput, ValueOutput
 from rmrl.rewards.kinds.generative.reward import GenerativeReward
 from rmrl.rewards.kinds.group.reward import GroupReward
-from rmrl.rewards.kinds.judge.meta_votes import Choice, keep_problem, meta_problems
+from rmrl.rewards.kinds.judge.case import Choice
+from rmrl.rewards.kinds.judge.meta_votes import keep_problem, meta_problems
 from rmrl.rewards.kinds.shared.untrusted import new_fence
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.rewards.specs.labels import LabelReading
