@@ -274,7 +274,7 @@ def of_torch_2_11(
     rows = [part.split(cu_seq_q.diff().tolist()) for part in (query, key, value)]
     # by_hand shares keys by pairs of heads: every second one of equal pairs
     parts = [(q, k[:, ::2], v[:, ::2]) for q, k, v in zip(*rows, strict=True)]
-    return torch.cat([by_hand(*part, None if left < 0 else left + 1) for part in parts])
+    return torch.cat([by_hand(*part, None if before < 0 else before + 1) for part in parts])
 
 
 def of_torch_2_13(*args: Any, enable_gqa: bool = False, **options: Any) -> torch.Tensor:

@@ -148,15 +148,15 @@ def test_a_process_of_several_holds_the_buffers_of_nccl(tiny_llama: Path) -> Non
 
 def test_a_whole_7b_trains_on_one_card_of_80_gb_with_offload_policy(tmp_path: Path) -> None:
     """16 bytes a parameter are 113.5 GiB, in host memory; on the card two layers and the root."""
-    made = config(checkpoint_7b(tmp_path))
-    made.trainer.n_gpus_per_node = 1
-    made.actor_rollout_ref.rollout.kv_cache_bytes = None
-    made.actor_rollout_ref.rollout.gpu_memory_utilization = 0.5
+    run = config(checkpoint_7b(tmp_path))
+    run.trainer.n_gpus_per_node = 1
+    run.actor_rollout_ref.rollout.kv_cache_bytes = None
+    run.actor_rollout_ref.rollout.gpu_memory_utilization = 0.5
     gib = 2**30
 
     def planned() -> MemoryPlan:
         return memory_plan(
-            made,
+            run,
             [],
             device="cuda",
             budget_bytes=74 * gib,
@@ -167,7 +167,7 @@ def test_a_whole_7b_trains_on_one_card_of_80_gb_with_offload_policy(tmp_path: Pa
 
     with pytest.raises(MemoryPlanError, match="the memory plan does not fit"):
         planned().check()
-    made.actor_rollout_ref.actor.fsdp_config.offload_policy = True
+    run.actor_rollout_ref.actor.fsdp_config.offload_policy = True
     planned().check()
     (host,) = [claim for claim in planned().claims if claim.what.endswith("fsdp2, offloaded")]
     assert host.awake_bytes / gib == pytest.approx(113.5, abs=0.1)
