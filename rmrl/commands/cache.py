@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rmrl.columns import aligned, middle_out
-from rmrl.commands.command import FlagCommand
+from rmrl.commands.command import FlagCommand, count
 from rmrl.errors import ConfigError
 from rmrl.rewards.cache.inventory import Inventory, PruneRule, opened
 
@@ -99,15 +99,6 @@ def gigabytes(text: str) -> int:
             " or 0.5"
         )
     return round(size)
-
-
-def count(text: str) -> int:
-    """A whole number of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(
-            f"'{text}' is not a number of rows; give a whole number of at least 1"
-        )
-    return int(text)
 
 
 def _stats(inventory: Inventory, options: argparse.Namespace) -> Iterator[str]:

@@ -156,3 +156,12 @@ class FlagCommand(Command[argparse.Namespace, Checked, Result]):
         except SystemExit as leaving:
             return int(leaving.code or 0)
         return self.carry_out(settings)
+
+
+def count(text: str) -> int:
+    """A whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not a number of rows; give a whole number of at least 1"
+        )
+    return int(text)

@@ -7,7 +7,7 @@ import pydoc
 import sys
 from pathlib import Path
 
-from rmrl.commands.command import FlagCommand
+from rmrl.commands.command import FlagCommand, count
 from rmrl.errors import ConfigError
 
 
@@ -40,6 +40,7 @@ class Show(FlagCommand[argparse.Namespace, str]):
         parser.add_argument(
             "words",
             nargs="*",
+            default=[],
             metavar="data.columns={prompt: question}",
             help="names of the columns, as for rmrl score",
         )
@@ -48,8 +49,8 @@ class Show(FlagCommand[argparse.Namespace, str]):
             metavar="CONDITION",
             help="only responses for which it holds, e.g. 'judge != rule and reward < 0.5'",
         )
-        parser.add_argument("--worst", type=int, metavar="N", help="the N lowest")
-        parser.add_argument("--best", type=int, metavar="N", help="the N highest")
+        parser.add_argument("--worst", type=count, metavar="N", help="the N lowest")
+        parser.add_argument("--best", type=count, metavar="N", help="the N highest")
         parser.add_argument(
             "--by",
             default="reward",
@@ -58,7 +59,7 @@ class Show(FlagCommand[argparse.Namespace, str]):
         )
         parser.add_argument(
             "--rows",
-            type=int,
+            type=count,
             default=5,
             metavar="N",
             help="responses without --worst or --best (default: %(default)s)",

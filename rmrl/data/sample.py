@@ -19,7 +19,8 @@ def sampled_rows(settings: ScoreDataConfig, paths: Sequence[Path]) -> list[np.nd
 
     Equal files and settings give equal rows. Raises DataError where a file cannot be read.
     """
-    if settings.sample is None:
+    if settings.sample is None or settings.sample < 1:
+        # The check of the configuration refuses such a number.
         return [None] * len(paths)
     counts: list[int] = []
     for path in paths:

@@ -16,7 +16,7 @@ from rmrl.evaluation.items import Item
 from rmrl.evaluation.judgements import Judgement, TieRule
 from rmrl.evaluation.read_items import read_items, sampled
 from rmrl.evaluation.recorded import NAMES, read_recorded
-from rmrl.evaluation.scored import scoring_config, write_rows
+from rmrl.evaluation.scored import rows_written, scoring_config
 from rmrl.offline.check_scoring import CheckedScoring, check_scoring
 from rmrl.registry import did_you_mean
 from rmrl.rewards.judging.parser import parser_problem
@@ -80,11 +80,11 @@ def check_eval(config: EvalConfig, *, shipped_functions: Path) -> CheckedEval:
     if is_recorded:
         judgements = read_recorded(settings, form, items)
     else:
-        write_rows(items, out)
-        scoring = check_scoring(
-            scoring_config(config, items, out),
-            shipped_functions=shipped_functions,
-        )
+        with rows_written(items, out):
+            scoring = check_scoring(
+                scoring_config(config, items, out),
+                shipped_functions=shipped_functions,
+            )
     return CheckedEval(
         config=config,
         form=form,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import bisect
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rmrl.config.schema import EvalConfig, ScoreConfig, ScoreDataConfig
@@ -45,6 +46,24 @@ def write_rows(items: Sequence[Item], out: Path) -> None:
         write_whole(out / ROWS, escaped("\n".join(lines)) + "\n")
     except OSError as error:
         raise cannot_write(out, error) from error
+
+
+@contextmanager
+def rows_written(items: Sequence[Item], out: Path) -> Iterator[None]:
+    """Write the rows as `write_rows` does. An error inside the block removes what was not there
+    before."""
+    was_there = out.exists()
+    had_rows = (out / ROWS).exists()
+    write_rows(items, out)
+    try:
+        yield
+    except BaseException:
+        if not had_rows:
+            (out / ROWS).unlink(missing_ok=True)
+        if not was_there:
+            with suppress(OSError):
+                out.rmdir()
+        raise
 
 
 def scoring_config(config: EvalConfig, items: Sequence[Item], out: Path) -> ScoreConfig:

@@ -274,6 +274,16 @@ def test_mistakes_are_sentences_before_anything_starts(folder: Path, name: str) 
     assert not (folder / "out" / "report.json").exists()
 
 
+def test_a_refused_evaluation_leaves_nothing(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="nope"):
+        checked(folder, "reward.models=[nope]")
+    assert not (folder / "out").exists()
+    (folder / "out").mkdir()
+    with pytest.raises(ConfigError, match="nope"):
+        checked(folder, "reward.models=[nope]")
+    assert list((folder / "out").iterdir()) == []
+
+
 def test_responses_to_one_prompt_are_one_group_as_in_rmrl_score(folder: Path) -> None:
     """Ranks within the group: the four items have the same prompt."""
     rewards = ["reward.models=[fewest]", "reward.specs.fewest={transform: rank}"]

@@ -65,6 +65,8 @@ def test_another_seed_draws_others_and_a_large_sample_is_all(bench: Bench) -> No
     assert max(drawn) < 6
     with pytest.raises(ConfigError, match=r"data\.sample"):
         bench.scored(file, "data.sample=0", out="none.jsonl")
+    with pytest.raises(ConfigError, match=r"data\.sample=-1"):
+        bench.scored(file, "data.sample=-1", out="none.jsonl")
 
 
 def test_every_row_is_drawn_as_often_as_others(tmp_path: Path) -> None:

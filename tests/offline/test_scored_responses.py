@@ -192,6 +192,12 @@ def test_the_command(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(samples), "--where", "juge > 9"]) == 2
     assert main([str(samples.parent / "none.jsonl")]) == 6
     assert main([str(samples), "--worst", "1", "--by", "lenght"]) == 2
+    capsys.readouterr()
+    for flag in ("--rows", "--worst", "--best"):
+        assert main([str(samples), flag, "-1"]) == 2
+        assert "'-1' is not a number of rows" in capsys.readouterr().err
+    assert main([]) == 2
+    assert "data.columns" not in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_column_that_some_rows_lack_counts_as_missing(tmp_path: Path) -> None:
