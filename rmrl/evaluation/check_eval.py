@@ -59,22 +59,11 @@ def check_eval(config: EvalConfig, *, shipped_functions: Path) -> CheckedEval:
     elif settings.ties == "wrong":
         ties = "wrong"
     is_recorded = settings.recorded is not None
-    files = config.data.files
-    if files is None:
-        files = settings.recorded
-    columns, typed = _columns(config)
-    items = read_items(
-        files,
-        form,
-        columns,
-        typed=typed,
-        max_rows=config.data.max_rows,
-        needs_texts=not is_recorded,
-    )
+    out = Path(config.out).expanduser()
+    items = _read(config, form, out, shipped_functions=shipped_functions)
     if config.data.sample is not None:
         items = sampled(items, config.data.sample, seed=settings.seed)
     _log.info(f"{len(items)} items of {settings.format}")
-    out = Path(config.out).expanduser()
     judgements = None
     scoring = None
     if is_recorded:
@@ -94,6 +83,36 @@ def check_eval(config: EvalConfig, *, shipped_functions: Path) -> CheckedEval:
         recorded=judgements,
         scoring=scoring,
     )
+
+
+def _read(config: EvalConfig, form: Format, out: Path, *, shipped_functions: Path) -> list[Item]:
+    """Read the items. Raises the errors of `check_eval`: rows that cannot be read hide no problem
+    of the rewards."""
+    problems = Problems()
+    columns, typed = _columns(config)
+    is_recorded = config.eval.recorded is not None
+    items: list[Item] = []
+    with problems.collecting():
+        items = read_items(
+            config.data.files or config.eval.recorded,
+            form,
+            columns,
+            typed=typed,
+            max_rows=config.data.max_rows,
+            needs_texts=not is_recorded,
+        )
+    if problems and not is_recorded:
+        without_rows = scoring_config(config, (), out)
+        without_rows.data.files = None
+        with problems.collecting():
+            check_scoring(
+                without_rows,
+                shipped_functions=shipped_functions,
+                needs_out=False,
+                needs_files=False,
+            )
+    problems.raise_any()
+    return items
 
 
 def _columns(config: EvalConfig) -> tuple[dict[str, Any], dict[str, str]]:

@@ -154,7 +154,7 @@ def _settle(config: ScoreConfig, problems: Problems) -> None:
 def _rewards(
     config: ScoreConfig, shipped_functions: Path, problems: Problems
 ) -> tuple[Devices, Resolved]:
-    """Return the devices and the rewards on them; none where there are problems already.
+    """Return the devices and the rewards on them, without rewards where there are problems already.
 
     A cluster is joined only for rewards that need an engine: rules run in this machine's processes.
     A reward with a problem may need one, and the problem may be this machine's lack of GPUs.
@@ -163,10 +163,12 @@ def _rewards(
     ray_init = config.ray_kwargs.ray_init
     joins = joined_address(ray_init) is not None
     devices = cpu_devices()
-    if not joins:
-        devices = local_devices(device)
     if problems:
         return devices, Resolved()
+    if not joins:
+        # Names of rewards are looked up even where there is no such device.
+        with problems.collecting():
+            devices = local_devices(device)
 
     def resolved() -> Resolved:
         return resolve(

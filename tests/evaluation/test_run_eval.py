@@ -274,6 +274,16 @@ def test_mistakes_are_sentences_before_anything_starts(folder: Path, name: str) 
     assert not (folder / "out" / "report.json").exists()
 
 
+def test_rows_that_cannot_be_read_hide_no_problem_of_the_rewards(folder: Path) -> None:
+    (folder / "pairs.jsonl").write_text("{")
+    with pytest.raises(ConfigError) as caught:
+        checked(folder, "reward.models=[nope]")
+    assert "pairs.jsonl" in str(caught.value)
+    assert "nothing named 'nope'" in str(caught.value)
+    with pytest.raises(DataError, match=r"pairs\.jsonl"):
+        checked(folder, "reward.models=[length]")
+
+
 def test_a_refused_evaluation_leaves_nothing(folder: Path) -> None:
     with pytest.raises(ConfigError, match="nope"):
         checked(folder, "reward.models=[nope]")

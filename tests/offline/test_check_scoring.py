@@ -67,6 +67,19 @@ def test_what_rewards_and_first_rows_show_is_found_in_the_same_round(
     assert len(caught.value.problems) == 6
 
 
+def test_a_device_that_is_not_there_hides_no_unknown_reward(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(device: str) -> Devices:
+        raise ConfigError(f"trainer.device={device}, and this machine has no GPU")
+
+    monkeypatch.setattr(check, "local_devices", refused)
+    with pytest.raises(ConfigError) as caught:
+        bench.checked("reward.models=[nope]", "trainer.device=cuda")
+    assert "trainer.device=cuda" in str(caught.value)
+    assert "nothing named 'nope'" in str(caught.value)
+
+
 def test_an_out_that_is_there_hides_no_row_that_cannot_be_read(bench: Bench) -> None:
     out = bench.folder / "there.jsonl"
     out.write_text("precious")
