@@ -15,6 +15,7 @@ import argparse
 import ast
 import itertools
 import json
+import re
 import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -38,6 +39,8 @@ LIMITS = {
     "helpers called once": ("functions", 0.132),
     "odd names": ("names", 0.005),
     "docstring openers": ("docstrings", 0.005),
+    "of in docstrings": ("docstring_words", 0.022),
+    "semicolons in docstrings": ("docstring_words", 0.006),
 }
 """Kind of place: what it is counted against, and the share that is plain enough."""
 
@@ -61,6 +64,7 @@ class Figures:
     functions: int = 0
     names: int = 0
     docstrings: int = 0
+    docstring_words: int = 0
     line_lengths: Counter[int] = field(default_factory=Counter)
     file_lines: dict[str, int] = field(default_factory=dict)
     places: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -129,6 +133,10 @@ def _measure_file(path: Path, figures: Figures) -> None:
             figures.places["unrolled loops"].append(f"{path}:{line}")
     for line, docstring in _docstrings(nodes):
         figures.docstrings += 1
+        figures.docstring_words += len(docstring.split())
+        place = f"{path}:{line}"
+        figures.places["of in docstrings"] += [place] * len(re.findall(r"\bof\b", docstring))
+        figures.places["semicolons in docstrings"] += [place] * docstring.count(";")
         if docstring.lstrip().startswith(ODD_OPENERS):
             figures.places["docstring openers"].append(f"{path}:{line}")
 
@@ -317,6 +325,9 @@ def main() -> None:
     ):
         print(f"{kind}: {figures.per_thousand_lines(kind):.1f} per thousand lines")
     print(f"helpers called once: {figures.helpers_called_once:.1%} of functions")
+    for kind in ("of in docstrings", "semicolons in docstrings"):
+        share = 1000 * len(figures.places[kind]) / max(figures.docstring_words, 1)
+        print(f"{kind}: {share:.1f} per thousand words")
     print(f"odd names: {figures.odd_names:.1%}; docstring openers: {figures.odd_openers:.1%}")
     if arguments.worst:
         for kind, places in figures.places.items():
