@@ -60,7 +60,7 @@ def check_eval(config: EvalConfig, *, shipped_functions: Path) -> CheckedEval:
         ties = "wrong"
     is_recorded = settings.recorded is not None
     out = Path(config.out).expanduser()
-    items = _read(config, form, out, shipped_functions=shipped_functions)
+    items = checked_items(config, form, out, shipped_functions=shipped_functions)
     if config.data.sample is not None:
         items = sampled(items, config.data.sample, seed=settings.seed)
     _log.info(f"{len(items)} items of {settings.format}")
@@ -85,7 +85,9 @@ def check_eval(config: EvalConfig, *, shipped_functions: Path) -> CheckedEval:
     )
 
 
-def _read(config: EvalConfig, form: Format, out: Path, *, shipped_functions: Path) -> list[Item]:
+def checked_items(
+    config: EvalConfig, form: Format, out: Path, *, shipped_functions: Path
+) -> list[Item]:
     """Read the items. Raises the errors of `check_eval`: rows that cannot be read hide no problem
     of the rewards."""
     problems = Problems()
