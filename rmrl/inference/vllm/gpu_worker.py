@@ -7,6 +7,8 @@ import logging
 import torch
 from vllm.v1.worker.gpu_worker import Worker
 
+from rmrl.inference.vllm.worker_extension import asleep_bytes
+
 _GREW = "Memory usage increased after sleeping"
 
 _log = logging.getLogger(__name__)
@@ -17,12 +19,15 @@ class SleepingGPUWorker(Worker):
     fails with an assertion where it has shrunk: a process that shares the GPU has then allocated
     more than sleeping has freed. The engine is asleep all the same."""
 
-    freed_bytes: int | None = None
-    """Free memory of the device after falling asleep less that before; None: awake."""
+    asleep_bytes: int | None = None
+    """Device memory that the sleeping process holds by PyTorch's count; None: awake."""
 
     def sleep(self, level: int = 1) -> None:
         """Extend vLLM's method."""
         free = free_bytes()
+        # Falling asleep empties the cache of the allocator, which is part of the freed bytes: what
+        # was reserved must be read before it.
+        reserved = reserved_bytes()
         try:
             super().sleep(level)
         except AssertionError as error:
@@ -32,14 +37,19 @@ class SleepingGPUWorker(Worker):
                 "the free memory of the GPU has shrunk while the engine went to sleep: another"
                 " process allocates on it"
             )
-        self.freed_bytes = free_bytes() - free
+        self.asleep_bytes = asleep_bytes(reserved, freed=free_bytes() - free)
 
     def wake_up(self, tags: list[str] | None = None) -> None:
         """Extend vLLM's method."""
         super().wake_up(tags)
-        self.freed_bytes = None
+        self.asleep_bytes = None
 
 
 def free_bytes() -> int:
     """Return the free memory of this process's device, 0 without one."""
     return torch.cuda.mem_get_info()[0] if torch.cuda.is_available() else 0
+
+
+def reserved_bytes() -> int:
+    """Return the memory that PyTorch has reserved on this process's device, 0 without one."""
+    return torch.cuda.memory_reserved() if torch.cuda.is_available() else 0

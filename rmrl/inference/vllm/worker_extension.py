@@ -35,7 +35,7 @@ class WorkerExtension:
     def worker_bytes(self) -> int:
         """Return the device memory of this process on CUDA, its resident memory on CPU."""
         if self.device.type == "cuda":
-            return device_bytes(self.device, freed=getattr(self, "freed_bytes", None))
+            return device_bytes(self.device, asleep=getattr(self, "asleep_bytes", None))
         return resident_bytes()
 
     def report_tempered_logprobs(self) -> bool:
@@ -71,12 +71,10 @@ def resident_bytes() -> int:
     return psutil.Process().memory_info().rss
 
 
-def device_bytes(device: torch.device, *, freed: int | None = None) -> int:
+def device_bytes(device: torch.device, *, asleep: int | None = None) -> int:
     """Return the memory of a CUDA device that this process occupies, by the driver's count; where
-    the driver does not list the process (in many containers), by PyTorch's, see `counted_bytes`.
-
-    `freed`: bytes that falling asleep has freed; None: the engine is awake.
-    """
+    the driver does not list the process (in many containers), by PyTorch's. `asleep`: PyTorch's
+    count of a sleeping engine, see `asleep_bytes`; None: the engine is awake."""
     from vllm.third_party import pynvml
 
     try:
@@ -89,15 +87,13 @@ def device_bytes(device: torch.device, *, freed: int | None = None) -> int:
                 return int(process.usedGpuMemory)
     except pynvml.NVMLError:
         pass
-    return counted_bytes(torch.cuda.memory_reserved(device), freed=freed)
+    return torch.cuda.memory_reserved(device) if asleep is None else asleep
 
 
-def counted_bytes(reserved: int, *, freed: int | None) -> int:
-    """Return a process's bytes from those that PyTorch has reserved, which include what a sleeping
-    engine has unmapped, and not the context. 0: not known, as where other processes allocated
-    while it went to sleep."""
-    if freed is None:
-        return reserved
+def asleep_bytes(reserved: int, *, freed: int) -> int:
+    """Return the bytes of a process that sleeps: what PyTorch had reserved before, less the device
+    memory that falling asleep has freed, and the context, of which PyTorch does not know. 0: not
+    known, as where other processes allocated meanwhile."""
     if freed <= 0:
         return 0
     return max(0, reserved - freed) + CONTEXT_BYTES

@@ -3,6 +3,8 @@ needed."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 
@@ -44,17 +46,47 @@ def test_the_sentence_is_still_vllms() -> None:
     assert gpu_worker._GREW in inspect.getsource(Worker.sleep)
 
 
-def test_a_worker_knows_what_sleeping_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+@dataclass
+class FakeDevice:
+    """A GPU of 80 GiB as PyTorch's allocator sees it, in GiB. vLLM's sleep unmaps what it may, and
+    empties the cache."""
+
+    mapped: float
+    """Weights and KV cache, in the pool that sleep unmaps; counted as reserved while unmapped."""
+    kept: float
+    """Reserved, in use, and not in that pool."""
+    cached: float
+    """Reserved and free."""
+    unmapped: float = 0.0
+
+    def reserved_bytes(self) -> int:
+        return int((self.mapped + self.unmapped + self.kept + self.cached) * 2**30)
+
+    def free_bytes(self) -> int:
+        return int((80 - self.mapped - self.kept - self.cached) * 2**30)
+
+    def sleep(self) -> None:
+        self.mapped, self.unmapped, self.cached = 0.0, self.mapped, 0.0
+
+    def wake_up(self) -> None:
+        self.mapped, self.unmapped = self.unmapped, 0.0
+
+
+def test_an_emptied_cache_is_not_subtracted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sleeping engine that holds 1.6 GiB, and gave back 37 GiB and a cache of 2.5 GiB, says 1.6
+    GiB and a context."""
     from vllm.v1.worker.gpu_worker import Worker
 
     from rmrl.inference.vllm import gpu_worker
+    from rmrl.inference.vllm.worker_extension import CONTEXT_BYTES
 
+    device = FakeDevice(mapped=37.0, kept=1.6, cached=2.5)
+    monkeypatch.setattr(gpu_worker, "free_bytes", device.free_bytes)
+    monkeypatch.setattr(gpu_worker, "reserved_bytes", device.reserved_bytes)
+    monkeypatch.setattr(Worker, "sleep", lambda _, level=1: device.sleep())
+    monkeypatch.setattr(Worker, "wake_up", lambda _, tags=None: device.wake_up())
     worker = gpu_worker.SleepingGPUWorker.__new__(gpu_worker.SleepingGPUWorker)
-    free = iter([10, 37])
-    monkeypatch.setattr(gpu_worker, "free_bytes", lambda: next(free))
-    monkeypatch.setattr(Worker, "sleep", lambda _, level=1: None)
-    monkeypatch.setattr(Worker, "wake_up", lambda _, tags=None: None)
     worker.sleep(1)
-    assert worker.freed_bytes == 27
+    assert worker.asleep_bytes == pytest.approx(1.6 * 2**30 + CONTEXT_BYTES, abs=4)
     worker.wake_up(["weights"])
-    assert worker.freed_bytes is None
+    assert worker.asleep_bytes is None
