@@ -7,7 +7,6 @@ import importlib.util
 import json
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,13 +17,12 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu_check.checks import CHECKS
+from benchmarks.gpu_check import family
+from benchmarks.gpu_check.checks import CHECKS, DEADLINES
 from benchmarks.gpu_check.model import SHAPES, write_model
 from benchmarks.gpu_check.rig import Failed, Numbers, Rig, Skip, read
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-DEADLINE_S = 180.0
-"""Of one check."""
 _LOG_CHARACTERS = 1500
 SHORTEST_S = 20.0
 """A check is not begun with less time than this."""
@@ -97,11 +95,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             if time.monotonic() + SHORTEST_S > end:
                 found[check] = {"status": "SKIP", "reason": "no time is left", "numbers": {}}
                 continue
-            deadline_s = min(DEADLINE_S, end - time.monotonic())
+            deadline_s = min(DEADLINES[check], end - time.monotonic())
             found[check] = run(check, rig_of(args, Path(name)), Path(name), deadline_s)
             if args.out:
                 text = json.dumps({**about(args), "checks": found}, indent=1)
-                args.out.write_text(text, encoding="utf-8")
+                partial = args.out.with_name(f"{args.out.name}.partial")
+                partial.write_text(text, encoding="utf-8")
+                partial.replace(args.out)
     counts = {
         status: sum(f["status"] == status for f in found.values())
         for status in ("PASS", "FAIL", "SKIP")
@@ -174,19 +174,11 @@ def run(check: str, rig: Rig, folder: Path, deadline_s: float) -> dict[str, Any]
         "TOKENIZERS_PARALLELISM": "false",
     }
     with log.open("wb") as file:
-        try:
-            code = subprocess.run(
-                command,
-                cwd=ROOT,
-                env=environment,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                timeout=deadline_s,
-                check=False,
-            ).returncode
-            ended = f"its process ended with code {code}"
-        except subprocess.TimeoutExpired:
-            ended = f"no answer within {deadline_s:.0f} s"
+        code = family.call(command, deadline_s, cwd=ROOT, env=environment, output=file)
+    if code is None:
+        ended = f"no answer within {deadline_s:.0f} s"
+    else:
+        ended = f"its process ended with code {code}"
     if answer.is_file():
         found = json.loads(answer.read_text(encoding="utf-8"))
     else:

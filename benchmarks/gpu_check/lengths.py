@@ -74,12 +74,13 @@ def ways(rig: Rig) -> dict[str, str | None]:
     """Name -> attention of packed rows, None for padded ones; those that run here."""
     if rig.device == "cpu":
         return {"padded": None, "sdpa": "sdpa"}
-    attentions: dict[str, str | None] = {"padded": None, "flex": "flex_attention"}
-    if rig.dtype != "float32":
+    attentions: dict[str, str | None] = {"padded": None}
+    if not varlen.kernel_problem(getattr(torch, rig.dtype)):
         attentions["varlen"] = varlen.NAME
-        if importlib.util.find_spec("flash_attn"):
-            attentions["flash"] = "flash_attention_2"
-    return attentions
+    if rig.dtype != "float32" and importlib.util.find_spec("flash_attn"):
+        attentions["flash"] = "flash_attention_2"
+    # Compiles, for a minute and more.
+    return {**attentions, "flex": "flex_attention"}
 
 
 def with_lengths(rig: Rig, seed: int) -> TrainBatch:

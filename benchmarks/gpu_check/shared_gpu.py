@@ -18,6 +18,7 @@ from rmrl.config.schema import RolloutConfig
 from rmrl.inference.environment import engine_environment
 from rmrl.inference.rollout import build_engine
 from rmrl.inference.rollout_base import RolloutEngineSettings
+from rmrl.inference.vllm import compat
 from rmrl.types import Ragged, Sampling, TrainBatch
 
 BATCHES = {"cuda": (64, 256, 512), "cpu": (4, 8)}
@@ -69,6 +70,9 @@ async def sampled(
 def vllm_graphs_sleep(rig: Rig) -> Numbers:
     """What sleep leaves on the device, at levels 1 and 2, with CUDA graphs that are given back."""
     needs_vllm(rig)
+    if not compat.offloads_graphs():
+        since = compat.GRAPH_OFFLOAD_SINCE
+        raise Skip(f"vLLM {compat.installed_version()} keeps its graphs, {since} gives them back")
     return asyncio.run(_asleep(rig))
 
 

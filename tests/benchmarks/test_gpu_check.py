@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
+from packaging.version import Version
 
-from benchmarks.gpu_check.__main__ import line, main, verdict
-from benchmarks.gpu_check.checks import CHECKS
+from benchmarks.gpu_check import family, jobs, lengths
+from benchmarks.gpu_check.__main__ import line, main, run, verdict
+from benchmarks.gpu_check.checks import CHECKS, DEADLINES
 from benchmarks.gpu_check.rig import Failed, Numbers, Rig, Skip, apart, read, require
 from benchmarks.gpu_check.training import as_near
+from rmrl.inference.vllm import compat
+from rmrl.models import varlen
 from rmrl.types import Ragged
+from tests.patience import PATIENCE_S, expires
 
 RIG = Rig(model="m", folder="f", device="cpu", dtype="float32", rows=4, longest=8)
 
@@ -108,3 +119,95 @@ def test_what_has_passed_is_not_repeated_and_time_is_kept(
     other = [*command[:5], "bfloat16", *command[6:]]
     assert main([*other, "--minutes", "0.1", "--only", "critic"]) == 0
     assert "1 SKIP" in capsys.readouterr().out
+
+
+PARENT = """
+import os, subprocess, sys, time
+middle = "import subprocess as s, sys; print(s.Popen([sys.executable, '-c', 'import time; time.sleep(3600)'], stdout=s.DEVNULL).pid)"
+made = subprocess.run([sys.executable, "-c", middle], start_new_session=True, stdout=subprocess.PIPE)
+with open(sys.argv[1] + ".partial", "w") as file:
+    file.write(made.stdout.decode())
+os.rename(sys.argv[1] + ".partial", sys.argv[1])
+time.sleep(3600)
+"""
+"""Starts a grandchild in a session of its own, whose parent ends at once, and waits."""
+
+
+def test_a_check_past_its_deadline_leaves_no_process(tmp_path: Path) -> None:
+    """Also none that leads a session of its own and whose parent has ended, as a job's engines; and
+    it ends no other process."""
+    pid_file = tmp_path / "pid"
+    environment = {**os.environ, family.MARK: "this-one"}
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+    process = subprocess.Popen([sys.executable, "-c", PARENT, str(pid_file)], env=environment)
+    try:
+        until = time.monotonic() + PATIENCE_S
+        while not pid_file.exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        grandchild = int(pid_file.read_text())
+        assert {each.pid for each in family.members("this-one")} == {process.pid, grandchild}
+        family.end("this-one")
+        process.wait(PATIENCE_S)
+        assert not psutil.pid_exists(process.pid)
+        assert family.members("this-one") == []
+        assert not psutil.pid_exists(grandchild) or (
+            psutil.Process(grandchild).status() == psutil.STATUS_ZOMBIE
+        )
+        assert other.poll() is None
+    finally:
+        family.end("this-one")
+        other.kill()
+        other.wait(PATIENCE_S)
+
+
+def test_a_command_past_its_deadline_has_no_status_and_ends(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        waits = [sys.executable, "-c", "import time; time.sleep(3600)"]
+        fails = [sys.executable, "-c", "raise SystemExit(3)"]
+        options: dict[str, Any] = {"cwd": tmp_path, "env": os.environ, "output": log}
+        assert family.call(waits, expires(0.3), **options) is None
+        assert family.call(fails, PATIENCE_S, **options) == 3
+
+
+def test_a_check_past_its_deadline_has_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = run("critic", RIG, tmp_path, expires(0.3))
+    assert answer["status"] == "FAIL"
+    assert "no answer within 0 s" in answer["reason"]
+    assert capsys.readouterr().out.startswith("FAIL critic")
+
+
+def test_a_job_has_less_time_than_its_check() -> None:
+    """Else the check is killed before it can say what the job printed."""
+    assert set(DEADLINES) == set(CHECKS)
+    with_jobs = [name for name, check in CHECKS.items() if check.__module__ == jobs.__name__]
+    assert len(with_jobs) == 3
+    assert all(DEADLINES[name] > jobs.LIMIT_S for name in with_jobs)
+
+
+def test_what_a_release_lacks_is_skipped_and_not_checked_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before 0.32 vLLM keeps its graphs either way: vllm_graphs_kept_sleep measures that."""
+    if importlib.util.find_spec("vllm") is None:
+        pytest.skip("vLLM is not installed")
+    monkeypatch.setattr(compat, "installed_version", lambda: Version("0.28.0"))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    answer = verdict(CHECKS["vllm_graphs_sleep"], RIG)
+    assert answer["status"] == "SKIP"
+    assert answer["reason"] == "vLLM 0.28.0 keeps its graphs, 0.32 gives them back"
+
+
+@pytest.mark.parametrize("lacks", [True, False])
+def test_packing_is_checked_with_the_kernels_that_torch_has(
+    lacks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """flex attention comes last: it compiles for a minute and more, and the numbers of the others
+    stand by then."""
+    monkeypatch.setattr(varlen, "kernel_problem", lambda _: "this torch lacks it" if lacks else "")
+    rig = Rig(model="m", folder="f", device="cuda", dtype="bfloat16", rows=4, longest=8)
+    ways = list(lengths.ways(rig))
+    assert ways[0] == "padded"
+    assert ways[-1] == "flex"
+    assert ("varlen" in ways) is not lacks
