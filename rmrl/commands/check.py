@@ -182,6 +182,7 @@ def _of_scoring(arguments: argparse.Namespace) -> Plan:
 
 
 def _of_training(arguments: argparse.Namespace) -> Plan:
+    from rmrl.doctor.engines import transport_line
     from rmrl.offline.check import CheckedScoring, depends_on_batch, needs_whole_groups
     from rmrl.offline.estimate import first_of_each
     from rmrl.rewards.session.items import OTHER_ANSWER
@@ -190,6 +191,7 @@ def _of_training(arguments: argparse.Namespace) -> Plan:
     config = compose_config(arguments.overrides, Config)
     _begin(config.trainer.log_level)
     training = check(config, shipped_functions=FUNCTIONS, needs_out=False)
+    _log.info(transport_line(training.weight_transport))
     if training.train_prompts is None:
         raise ConfigError(
             "data.train_files is empty: rmrl check displays the rewards of its first prompts"

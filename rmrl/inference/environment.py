@@ -8,6 +8,8 @@ import os
 from collections.abc import Mapping
 from typing import Literal
 
+from rmrl.inference.vllm import compat
+
 Device = Literal["cpu", "cuda"]
 
 BATCH_INVARIANT = "VLLM_BATCH_INVARIANT"
@@ -69,7 +71,12 @@ def exact_pinned_environment() -> dict[str, str]:
 
 
 def engine_environment(
-    *, device: Device, threads: int, batch_invariant: bool = False, exact_pinned: bool = False
+    *,
+    device: Device,
+    threads: int,
+    batch_invariant: bool = False,
+    exact_pinned: bool = False,
+    unfiltered: bool = False,
 ) -> dict[str, str]:
     """Return variables for a process with one engine on `device` and `threads` CPU threads (at
     least 1).
@@ -77,7 +84,9 @@ def engine_environment(
     `batch_invariant` alone decides on vLLM's batch-invariant kernels: on CPU the variable of that
     name would break them. The user's own HF_HUB_OFFLINE, HF_HOME, VLLM_LOGGING_LEVEL and
     VLLM_USE_V2_MODEL_RUNNER are passed on and take precedence. `exact_pinned`: weights of an engine
-    asleep take no more host memory than they have, and each sleep a little longer.
+    asleep take no more host memory than they have, and each sleep a little longer. `unfiltered`: no
+    sample passes top_p or top_k. vLLM then chooses its model runner itself on CUDA, from 0.32 on
+    the second, whose seeds cost nothing.
     """
     variables = {
         **thread_environment(threads),
@@ -92,6 +101,8 @@ def engine_environment(
         BATCH_INVARIANT: "1" if batch_invariant else "0",
         **_KEEP_DEVICES,
     }
+    if device == "cuda" and unfiltered and compat.seeds_are_free():
+        del variables["VLLM_USE_V2_MODEL_RUNNER"]
     if device == "cpu":
         variables |= _CPU
     elif exact_pinned and exact_pinned_possible():

@@ -4,11 +4,14 @@ heavy."""
 from __future__ import annotations
 
 import itertools
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from rmrl.config.schema.rollout import RolloutConfig
 from rmrl.errors import DataError, InfrastructureError, StallError
@@ -31,6 +34,8 @@ class RolloutEngineSettings(EngineSettings):
     enable_prefix_caching: bool
     timeout_s: float
     """Deadline of one `generate` call, from its first request to its last sample."""
+    seed_per_sample: bool | None = None
+    """None: where it costs nothing."""
 
     @classmethod
     def of(cls, config: RolloutConfig, **decided: Any) -> RolloutEngineSettings:
@@ -39,7 +44,7 @@ class RolloutEngineSettings(EngineSettings):
         shared = (
             "dtype", "seed", "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size",
             "gpu_memory_utilization", "kv_cache_bytes", "enforce_eager", "enable_chunked_prefill",
-            "enable_prefix_caching", "timeout_s",
+            "enable_prefix_caching", "timeout_s", "seed_per_sample",
         )  # fmt: skip
         fields: dict[str, Any] = {name: getattr(config, name) for name in shared}
         fields["kwargs"] = dict(config.engine_kwargs.get(config.name) or {})
@@ -155,3 +160,16 @@ def sample_seed(
     if seed is None:
         return None
     return seed + prompt_index * samples + sample_index
+
+
+def call_seed(
+    seed: int,
+    engine_seed: int,
+    prompts: Sequence[Sequence[int]],
+    drawn: Sequence[tuple[int, int]],
+) -> int:
+    """Return the seed of one call whose samples have none of their own: the same for the same call,
+    another one for other prompts, other samples of them or another engine, so that no two calls
+    draw the same numbers."""
+    content = zlib.crc32(repr(([list(prompt) for prompt in prompts], list(drawn))).encode())
+    return int(np.random.SeedSequence([seed, engine_seed, content]).generate_state(1)[0])

@@ -68,16 +68,17 @@ class Publisher:
         """Export, load into the engines (which restores their weights), wake the rest; return the
         file's bytes. No file is left."""
         name = f"rmrl-weights-{os.getpid()}-{version}"
-        try:
-            path = await self._files.place(name, self._size_hint_bytes)
-            async with self._policy.on_device():
-                sent = await self._policy.export_weights(path, dtype=self._dtype)
-            paths = await self._files.spread(name, path)
-            engine_paths = [paths[node] for node in self._engine_nodes]
-            await self._rollouts.load_weights(engine_paths, version=version)
-            await self._rollouts.wake()
-        finally:
-            await self._files.remove(name)
+        with self._policy.group.durations("perf/publish/file_s"):
+            try:
+                path = await self._files.place(name, self._size_hint_bytes)
+                async with self._policy.on_device():
+                    sent = await self._policy.export_weights(path, dtype=self._dtype)
+                paths = await self._files.spread(name, path)
+                engine_paths = [paths[node] for node in self._engine_nodes]
+                await self._rollouts.load_weights(engine_paths, version=version)
+                await self._rollouts.wake()
+            finally:
+                await self._files.remove(name)
         return sent
 
     async def close(self) -> None:
@@ -105,10 +106,12 @@ class TransferPublisher:
         self._after_loss = after_loss
         self._successor: WeightPublisher | None = None
         self._connected: Sequence[RayProcess] = ()
+        self._transport = ""
 
     async def open(self) -> None:
         """Connect training processes and the present engines."""
         link = self._link(self._rollouts.engines)
+        self._transport = link.transport
         group = self._policy.group
         links = [dataclasses.replace(link, rank=rank) for rank in range(group.size)]
         await group.call("open_transfer", [(link,) for link in links])
@@ -128,8 +131,9 @@ class TransferPublisher:
             await self._reconnect()
             if self._successor is not None:
                 return await self._successor.publish(version)
-            async with self._policy.on_device():
-                sent = await group.call("send_weights", [(version,)] * group.size)
+            with group.durations(f"perf/publish/{self._transport}_s"):
+                async with self._policy.on_device():
+                    sent = await group.call("send_weights", [(version,)] * group.size)
             if all(part.complete for part in sent):
                 break
             if not await self._rollouts.find_lost():

@@ -13,6 +13,8 @@ from rmrl.cluster.processes import RayProcess
 from rmrl.errors import InfrastructureError, StallError
 from rmrl.inference.engine_facts import rollout_facts
 from rmrl.inference.environment import engine_environment
+from rmrl.inference.loading import twice_where_memory_moved
+from rmrl.inference.reward_engine_base import POLICY_ENGINE
 from rmrl.inference.rollout_base import RolloutEngineSettings
 from rmrl.inference.weights.sender import TransferLink
 from rmrl.models.checkpoint_inspect import local_checkpoint, weight_bytes
@@ -51,9 +53,13 @@ async def start_rollouts(checked: Checked, allocations: Allocations) -> RolloutP
         threads=count,
         batch_invariant=rollout.batch_invariant,
         exact_pinned=checked.budget.exact_pinned,
+        unfiltered=draws_unfiltered(checked) and not rollout.batch_invariant,
     )
 
     async def spawn(replica: int) -> Any:
+        return await twice_where_memory_moved(lambda: started(replica))
+
+    async def started(replica: int) -> Any:
         settings = RolloutEngineSettings.of(
             rollout,
             path=str(local_checkpoint(str(model.path))),
@@ -94,6 +100,16 @@ async def start_rollouts(checked: Checked, allocations: Allocations) -> RolloutP
         sleeps=rollout_sleeps(config, device=checked.device),
         start=spawn,
     )
+
+
+def draws_unfiltered(checked: Checked) -> bool:
+    """Return whether no sample of the rollout engines passes top_p or top_k. A policy that judges
+    counts as filtered: rewards decide how it samples."""
+    rollout = checked.config.actor_rollout_ref.rollout
+    if any(plan.spec.name == POLICY_ENGINE for plan in checked.engines):
+        return False
+    kinds = [rollout, *([rollout.val_kwargs] if rollout.val_kwargs.do_sample else [])]
+    return all(kind.top_p >= 1 and kind.top_k <= 0 for kind in kinds)
 
 
 def spread(replica: int, replicas: int, ranks: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from rmrl.config import installed
-from rmrl.doctor import devices, packages, sandbox
+from rmrl.doctor import devices, engines, packages, sandbox
 from rmrl.doctor.devices import device_findings
 from rmrl.doctor.machine import open_files
 from rmrl.doctor.storage import disk, leftovers, model_cache, place_findings, shared_memory
@@ -171,3 +172,34 @@ def test_a_machine_without_a_sandbox_is_a_note(monkeypatch: pytest.MonkeyPatch) 
     [finding] = sandbox.check_sandbox()
     assert finding.level == "ok"
     assert finding.text == "sandbox for code: /usr/bin/bwrap ran two programs (user namespaces)"
+
+
+@pytest.mark.parametrize(
+    ("transfer", "line"),
+    [
+        ("", "new weights travel by ipc; vLLM 0.33.0 takes rmrl's weights"),
+        (
+            "TypeError: metadata must be a cached_property",
+            "new weights cannot travel by ipc, and with weight_transport=auto they travel in files:"
+            " TypeError: metadata must be a cached_property",
+        ),
+    ],
+)
+def test_a_check_tries_the_source_of_weights_without_a_gpu(
+    transfer: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = {"version": "0.33.0", "platform": "cuda", "transfer": transfer}
+    monkeypatch.setattr(engines.child, "run", lambda *_, **__: answer)
+    assert engines.transport_line("ipc") == line
+    assert "weight_transport=file" in engines.transport_line("file")
+
+
+def test_a_vllm_that_does_not_take_the_weights_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if importlib.util.find_spec("vllm") is None:
+        pytest.skip("vLLM is not installed")
+    answer = {"version": "0.33.0", "platform": "cpu", "transfer": "TypeError: metadata"}
+    monkeypatch.setattr(engines.child, "run", lambda *_, **__: answer)
+    problems = [finding for finding in engines.check_vllm() if finding.level == "problem"]
+    assert any("ipc or nccl: TypeError: metadata" in finding.text for finding in problems)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from packaging.version import Version
 
 from rmrl.inference import environment
-from rmrl.inference.environment import engine_environment, exact_pinned_possible
+from rmrl.inference.environment import Device, engine_environment, exact_pinned_possible
+from rmrl.inference.vllm import compat
 
 SETTINGS = "pinned_max_round_threshold_mb:16,pinned_max_cached_size_mb:16"
 
@@ -47,3 +49,30 @@ def test_older_versions_of_torch_do_not_get_settings_that_they_refuse(
     assert exact_pinned_possible() == possible
     variables = engine_environment(device="cuda", threads=1, exact_pinned=True)
     assert ("PYTORCH_ALLOC_CONF" in variables) == possible
+
+
+@pytest.mark.parametrize(
+    ("version", "device", "unfiltered", "runner"),
+    [
+        ("0.32.0", "cuda", True, None),
+        ("0.33.0", "cuda", True, None),
+        ("0.32.0", "cuda", False, "0"),
+        ("0.31.0", "cuda", True, "0"),
+        ("0.32.0", "cpu", True, "0"),
+    ],
+)
+def test_vllm_chooses_its_runner_where_seeds_are_free_and_nothing_is_filtered(
+    version: str,
+    device: Device,
+    unfiltered: bool,
+    runner: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """None: the variable is not set, and vLLM takes its second model runner where it can."""
+    monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER", raising=False)
+    monkeypatch.setattr(compat, "installed_version", lambda: Version(version))
+    variables = engine_environment(device=device, threads=1, unfiltered=unfiltered)
+    assert variables.get("VLLM_USE_V2_MODEL_RUNNER") == runner
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "0")
+    variables = engine_environment(device=device, threads=1, unfiltered=unfiltered)
+    assert variables["VLLM_USE_V2_MODEL_RUNNER"] == "0"

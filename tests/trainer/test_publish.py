@@ -277,3 +277,26 @@ def test_only_this_nodes_files_of_that_name_are_removed(tmp_path: Path) -> None:
     assert [path.exists() for path in paths] == [False, True]
     other.remove(name)
     assert not left_behind()
+
+
+async def test_the_step_says_which_transport_was_used_and_its_seconds(tmp_path: Path) -> None:
+    """perf/publish/ipc_s where weights were sent, perf/publish/file_s where files have taken over."""
+    publisher, _, _ = await transfer(Rank([]))
+    await publisher.publish(3)
+    durations = publisher._policy.group.durations.take()
+    assert durations["perf/publish/ipc_s"] >= 0
+    assert "perf/publish/file_s" not in durations
+    group = TrainGroup(
+        WorkerGroup([train_worker(small_config(tmp_path))]), timeout_s=PATIENCE_S, offloads=False
+    )  # type: ignore[list-item]
+    pool = RolloutPool([FakeProcess(Reader(), "r")], timeout_s=PATIENCE_S, sleeps=True)  # type: ignore[list-item]
+    in_files = Publisher(
+        TrainedModel(group, "actor"),
+        pool,
+        files=NodeFiles(source=HERE),
+        engine_nodes=[HERE],
+        dtype="float32",
+        size_hint_bytes=1000,
+    )
+    await in_files.publish(3)
+    assert group.durations.take()["perf/publish/file_s"] >= 0

@@ -49,6 +49,9 @@ class RolloutConfig:
     """Continue past the end token."""
     seed: int = 0
     """Engine seed."""
+    seed_per_sample: bool | None = changeable(None)
+    """A seed for every sample, so that it does not depend on its neighbours; false: one for every
+    call; null: where it costs nothing, that is not with vLLM's first model runner on CUDA."""
     dtype: str = choice("bfloat16", among=("bfloat16", "float16", "float32"))
     """Compute type of the engine."""
     batch_invariant: bool = False

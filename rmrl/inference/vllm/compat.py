@@ -36,6 +36,9 @@ PAIRS_SINCE = Version("0.32")
 0.24; why was not looked into."""
 ADAPTERS_SINCE = Version("0.32")
 """Release whose LoRA adapters were tested, beside rows without one and through sleeps."""
+FREE_SEEDS_SINCE = Version("0.32")
+"""Release whose second model runner was read: a seed for every sample costs it nothing, and without
+filters it reports log-probabilities after the temperature, as training needs them."""
 GRAPH_BYTES = 2**30
 """Estimate of the memory of CUDA graphs that older releases keep while they sleep."""
 _warned: set[Version] = set()
@@ -226,6 +229,13 @@ def offloads_graphs() -> bool:
     """Return whether the installed vLLM frees the memory of CUDA graphs while it sleeps."""
     version = installed_version()
     return version is not None and version >= GRAPH_OFFLOAD_SINCE
+
+
+def seeds_are_free() -> bool:
+    """Return whether the installed vLLM has a model runner for CUDA in which a seed for every
+    sample costs nothing."""
+    version = installed_version()
+    return version is not None and version >= FREE_SEEDS_SINCE
 
 
 def kept_asleep_bytes() -> int:

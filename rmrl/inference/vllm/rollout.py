@@ -33,6 +33,7 @@ from rmrl.inference.rollout_base import (
     WEIGHTS,
     RolloutEngineSettings,
     TaggedSleep,
+    call_seed,
     overdue,
     refuse_overlong,
     sample_seed,
@@ -124,6 +125,7 @@ class VLLMRollout(TaggedSleep):
         self._last_output = 0.0
         """When the engine finished something last, by the clock."""
         self._logprobs_before_filters = True
+        self._seeds_samples = True
 
     async def start(self) -> None:
         """Load the checkpoint. Raises EngineLoadError with the end of vLLM's own reason."""
@@ -145,7 +147,8 @@ class VLLMRollout(TaggedSleep):
         the iterator aborts the rest.
 
         With `sampling.seed` every sample gets its own seed, so results do not depend on the rest of
-        the batch. Raises DataError for a prompt that does not fit, StallError where the engine
+        the batch; the engine's generator is seeded instead where `settings.seed_per_sample` says
+        so. Raises DataError for a prompt that does not fit, StallError where the engine
         finishes nothing for `timeout_s`, InfrastructureError when the engine fails.
         """
         self.refuse_unready(started=self._engine is not None)
@@ -334,6 +337,7 @@ class VLLMRollout(TaggedSleep):
         )
         self._texts = SampleTexts(self._engine.get_tokenizer())
         self._logprobs_before_filters = all(self._engine.collective_rpc("report_tempered_logprobs"))
+        self._seeds_samples = seeds_samples(settings, first_runner=self._logprobs_before_filters)
 
     def _submit(
         self,
@@ -341,9 +345,14 @@ class VLLMRollout(TaggedSleep):
         prompts: Sequence[Sequence[int]],
         sampling: Sampling,
     ) -> None:
+        of_samples = sampling.seed if self._seeds_samples else None
+        if sampling.seed is not None and not self._seeds_samples:
+            drawn = [(each.prompt_index, each.sample_index) for each in requests_by_id.values()]
+            seed = call_seed(sampling.seed, self.settings.seed, prompts, drawn)
+            self._engine.collective_rpc("seed_sampling", args=(seed,))
         for request_id, pending in requests_by_id.items():
             seed = sample_seed(
-                sampling.seed, pending.prompt_index, pending.sample_index, samples=sampling.n
+                of_samples, pending.prompt_index, pending.sample_index, samples=sampling.n
             )
             pending.params = sampling_params(
                 sampling,
@@ -430,3 +439,12 @@ class VLLMRollout(TaggedSleep):
 
     async def _read_checkpoint(self) -> None:
         await self._run(lambda: self._engine.collective_rpc("reload_weights"))
+
+
+def seeds_samples(settings: RolloutEngineSettings, *, first_runner: bool) -> bool:
+    """Return whether every sample gets a seed of its own. vLLM's first model runner draws from one
+    generator after another, which takes about 10 microseconds a sequence and step on a GPU by
+    reading; the second runner has one kernel for all."""
+    if settings.seed_per_sample is not None:
+        return settings.seed_per_sample
+    return settings.device == "cpu" or not first_runner

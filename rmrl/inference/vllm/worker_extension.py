@@ -38,6 +38,10 @@ class WorkerExtension:
             return device_bytes(self.device, asleep=getattr(self, "asleep_bytes", None))
         return resident_bytes()
 
+    def seed_sampling(self, seed: int) -> None:
+        """Seed the generators that draw samples without a seed of their own."""
+        torch.manual_seed(seed)
+
     def report_tempered_logprobs(self) -> bool:
         """Make the sampler report log softmax(logits / temperature) before top-k and top-p; False
         where it cannot be done.

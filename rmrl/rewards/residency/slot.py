@@ -22,6 +22,7 @@ from rmrl.errors import (
     first_line,
 )
 from rmrl.heartbeat import heartbeat
+from rmrl.inference.loading import twice_where_memory_moved
 from rmrl.interfaces import ProcessHandle, ProcessHost
 from rmrl.rewards.residency.plan import EnginePlan
 from rmrl.rewards.residency.replicas import Replicas, spawn_all
@@ -168,6 +169,9 @@ class Slot:
         self.metrics[key] = self.metrics.get(key, 0.0) + amount
 
     async def _load(self) -> None:
+        await twice_where_memory_moved(self._load_once)
+
+    async def _load_once(self) -> None:
         started = time.perf_counter()
         plan = self.plan
         _log.info(f"loading {plan.spec.path} for {plan.label}")
