@@ -19,6 +19,7 @@ import psutil
 from benchmarks.gpu_check.model import write_scorer
 from benchmarks.gpu_check.rig import Failed, Numbers, Rig, Skip, require
 from rmrl.data.write import write_rows
+from rmrl.inference.vllm import compat
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LIMIT_S = 300.0
@@ -141,18 +142,20 @@ def end_all(process: subprocess.Popen[bytes]) -> None:
 
 
 def job_steps(rig: Rig) -> Numbers:
-    """Two steps of a job: seconds of each stage, and the distance between the log-probabilities of
-    sampling and of training."""
+    """Two steps of a job: seconds of each stage, the transport of new weights, and the distance
+    between the log-probabilities of sampling and of training."""
     job = Job.prepared(rig)
     steps = job.finish(job.start("plain"), "plain")
     numbers = {"steps": float(len(steps))}
     for key, value in steps[-1].items():
-        if key.startswith("time/") and isinstance(value, int | float):
+        if key.startswith(("time/", "perf/publish/")) and isinstance(value, int | float):
             numbers[key.removeprefix("time/")] = float(value)
     difference = steps[-1].get("policy/rollout_logprob_diff", float("nan"))
     numbers["rollout_logprob_diff"] = float(difference)
     require(len(steps) == 2, "the job did not make two steps", numbers)
     require(difference < 0.1, "sampling and training disagree", numbers)
+    if rig.device == "cuda" and compat.transfers_weights():
+        require("perf/publish/ipc_s" in numbers, "weights did not travel by ipc", numbers)
     return numbers
 
 

@@ -42,7 +42,7 @@ async def rollout(
     config = RolloutConfig(
         name="vllm", dtype=rig.dtype, max_num_seqs=seqs, max_num_batched_tokens=8192,
         kv_cache_bytes=2**26, gpu_memory_utilization=share, timeout_s=600.0,
-        enforce_eager=False, engine_kwargs={"vllm": kwargs},
+        enforce_eager=False, engine_kwargs={"vllm": kwargs}, seed_per_sample=True,
     )  # fmt: skip
     settings = RolloutEngineSettings.of(
         config, path=rig.model, tokenizer=None, device=rig.device, threads=rig.threads,
@@ -57,11 +57,11 @@ async def rollout(
 
 
 async def sampled(
-    made: Any, *, count: int, tokens: int, temperature: float = 1.0
+    made: Any, *, count: int, tokens: int, temperature: float = 1.0, seed: int | None = 1
 ) -> tuple[int, list[Any]]:
     """Sample `count` responses of `tokens` tokens; return the number of tokens and the samples."""
     sampling = Sampling(
-        max_tokens=tokens, temperature=temperature, n=count, seed=1, ignore_eos=True
+        max_tokens=tokens, temperature=temperature, n=count, seed=seed, ignore_eos=True
     )
     samples = [sample async for sample in made.generate([[5, 6, 7, 8]], sampling)]
     return sum(len(sample.token_ids) for sample in samples), samples
@@ -106,7 +106,7 @@ async def _asleep(rig: Rig, **kwargs: Any) -> Numbers:
 
 def vllm_decode(rig: Rig) -> Numbers:
     """Milliseconds of a decoding step and tokens a second by number of samples at once, the
-    engine's Python included."""
+    engine's Python included, with a seed for every sample and without one."""
     needs_vllm(rig)
     return asyncio.run(_decoded(rig))
 
@@ -117,11 +117,12 @@ async def _decoded(rig: Rig) -> Numbers:
     async with rollout(rig, share=0.6, seqs=max(BATCHES[rig.device])) as made:
         for count in BATCHES[rig.device]:
             await sampled(made, count=count, tokens=4)
-            watch = Watch(rig)
-            total, _ = await sampled(made, count=count, tokens=tokens)
-            seconds = watch.seconds()
-            numbers[f"ms_per_step_{count}"] = 1000 * seconds / tokens
-            numbers[f"tokens_per_s_{count}"] = total / seconds
+            for name, seed in (("", 1), ("unseeded_", None)):
+                watch = Watch(rig)
+                total, _ = await sampled(made, count=count, tokens=tokens, seed=seed)
+                seconds = watch.seconds()
+                numbers[f"{name}ms_per_step_{count}"] = 1000 * seconds / tokens
+                numbers[f"{name}tokens_per_s_{count}"] = total / seconds
     return numbers
 
 

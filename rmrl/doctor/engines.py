@@ -56,13 +56,14 @@ def transport_line(transport: str) -> str:
     is tried with the installed vLLM, in a process of its own and without a GPU."""
     if transport == "file":
         return "new weights travel in a file in shared memory (weight_transport=file)"
+    version = ""
     try:
         result = child.run(
             "rmrl.inference.vllm.probe:probe",
             deadline_s=_VLLM_DEADLINE_S,
             environment=engine_environment(device="cuda", threads=1),
         )
-        problem = str(result["transfer"])
+        version, problem = result["version"], str(result["transfer"])
     except RmrlError as error:
         problem = str(error)
     if problem:
@@ -70,7 +71,7 @@ def transport_line(transport: str) -> str:
             f"new weights cannot travel by {transport}, and with weight_transport=auto they travel"
             f" in files: {problem}"
         )
-    return f"new weights travel by {transport}; vLLM {result['version']} takes rmrl's weights"
+    return f"new weights travel by {transport}; vLLM {version} takes rmrl's weights"
 
 
 def check_ray() -> list[Finding]:
