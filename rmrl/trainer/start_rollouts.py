@@ -47,14 +47,7 @@ async def start_rollouts(checked: Checked, allocations: Allocations) -> RolloutP
     count = threads(config.trainer, processes=-(-replicas(checked) // nodes))
     facts = rollout_facts(rollout.name)
     derived = facts.derived_arguments(model.override_config, checked.weight_transport)
-    device: Any = checked.device
-    environment = engine_environment(
-        device=device,
-        threads=count,
-        batch_invariant=rollout.batch_invariant,
-        exact_pinned=checked.budget.exact_pinned,
-        unfiltered=draws_unfiltered(checked) and not rollout.batch_invariant,
-    )
+    environment = _environment(checked, count)
 
     async def spawn(replica: int) -> Any:
         return await twice_where_memory_moved(lambda: started(replica))
@@ -99,6 +92,19 @@ async def start_rollouts(checked: Checked, allocations: Allocations) -> RolloutP
         timeout_s=rollout.timeout_s,
         sleeps=rollout_sleeps(config, device=checked.device),
         start=spawn,
+    )
+
+
+def _environment(checked: Checked, count: int) -> dict[str, str]:
+    """Return the variables of an engine's process with `count` CPU threads."""
+    device: Any = checked.device
+    invariant = checked.config.actor_rollout_ref.rollout.batch_invariant
+    return engine_environment(
+        device=device,
+        threads=count,
+        batch_invariant=invariant,
+        exact_pinned=checked.budget.exact_pinned,
+        unfiltered=draws_unfiltered(checked) and not invariant,
     )
 
 
