@@ -50,9 +50,10 @@ def tokens_of(text: str) -> int:
     """Count the tokens of a Python file, without docstrings and comments."""
     docstring_lines: set[int] = set()
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            if isinstance(node.value.value, str) and node.end_lineno is not None:
-                docstring_lines.update(range(node.lineno, node.end_lineno + 1))
+        if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+            continue
+        if isinstance(node.value.value, str) and node.end_lineno is not None:
+            docstring_lines.update(range(node.lineno, node.end_lineno + 1))
     return sum(
         token.type not in NOT_COUNTED and token.start[0] not in docstring_lines
         for token in tokenize.generate_tokens(io.StringIO(text).readline)
