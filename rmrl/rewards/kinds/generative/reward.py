@@ -263,12 +263,13 @@ class GenerativeReward(Kind):
     def _result(self, case: Case) -> ScoreResult:
         """The score of one response, or why it has none."""
         shared = case.shared()
-        extra = case.columns
+        votes: dict[str, Any] = {}
         if len(case.votes) > 1:
-            extra["votes"] = case.values
+            votes["votes"] = case.values
         if self._until is not None:
-            extra["votes_asked"] = len(case.votes)
-            extra["agreed"] = self._until.agreed(case.values)
+            votes["votes_asked"] = len(case.votes)
+            votes["agreed"] = self._until.agreed(case.values)
+        extra = case.columns(votes)
         failure = case.failure(min_votes=self._options.min_votes, requested=self._sampling.n)
         if failure is not None:
             status, detail = failure

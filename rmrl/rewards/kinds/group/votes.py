@@ -127,7 +127,7 @@ def outcome(case: Case, *, requested: int) -> Outcome:
         tuple(vote.sample.output for vote in case.votes),
         status,
         detail,
-        case.columns,
+        case.columns(),
         case.read.left_out + case.cut_by_choice()[0],
         tuple(case.second),
     )

@@ -163,13 +163,14 @@ class Case:
             detail = f"{counts} and min_votes is {min_votes}: {detail}"
         return status, detail
 
-    @property
-    def columns(self) -> dict[str, Any]:
-        """Further columns, of the first vote that counts and of the second model's choice."""
+    def columns(self, all_votes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Further columns: of the first vote that counts, of `all_votes`, and of the second model's
+        choice."""
         ranked = [*self.counted, *self.usable, *range(len(self.votes))]
         columns: dict[str, Any] = {}
         for place in ranked[:1]:
             columns |= self.votes[place].columns
+        columns |= all_votes or {}
         if self.choice is not None:
             columns |= self.choice.columns(len(self.votes))
         return columns
