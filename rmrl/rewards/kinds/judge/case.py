@@ -164,8 +164,8 @@ class Case:
         return status, detail
 
     def columns(self, all_votes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Further columns: of the first vote that counts, of `all_votes`, and of the second model's
-        choice."""
+        """Further columns: those that the first counted vote has, `all_votes`, and the second
+        model's choice."""
         ranked = [*self.counted, *self.usable, *range(len(self.votes))]
         columns: dict[str, Any] = {}
         for place in ranked[:1]:
