@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rmrl.config.compat.verl_keys import read_rows
+from rmrl.config.compat.yaml_tables import read_rows
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from rmrl.config.compat.verl_keys import read_rows
+from rmrl.config.compat.yaml_tables import read_rows
 
 Fate = Literal["same", "renamed", "converted", "no effect", "refused", "unknown"]
 _ENTRY_OF: dict[Fate, str] = {
