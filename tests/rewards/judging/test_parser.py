@@ -56,7 +56,7 @@ def test_a_hostile_text_does_not_stop_the_run():
     start = time.thread_time()
     vote = parsed_vote(parser, "1," * 60)
     assert (vote.value, vote.reason) == (None, f"the parser took more than {TIME_LIMIT_S:g} s")
-    assert time.thread_time() - start < 10
+    assert time.thread_time() - start < 30
 
 
 def test_the_time_of_other_threads_takes_no_verdict(monkeypatch: pytest.MonkeyPatch):

@@ -163,7 +163,7 @@ def test_long_texts_take_time_in_proportion(unit: str):
     read_choice(text, [*PAIR, "yes"], response=text)
     read_number(text, 0, 10, response=text)
     strip_thinking(text + "</thought>")
-    assert time.process_time() - start < 8  # linear: at most 1.5 s; quadratic: minutes
+    assert time.process_time() - start < 30  # linear: at most 1.5 s; quadratic: minutes
 
 
 @pytest.mark.parametrize(

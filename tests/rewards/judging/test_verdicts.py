@@ -304,4 +304,4 @@ def test_long_texts_take_time_in_proportion(unit: str):
     start = time.process_time()
     for read in READERS:
         read(text)
-    assert time.process_time() - start < 8  # linear: at most 1 s; quadratic: minutes
+    assert time.process_time() - start < 30  # linear: at most 1 s; quadratic: minutes

@@ -191,4 +191,4 @@ def test_long_texts_take_linear_time(text: str):
     started = time.process_time()
     response_parts(text)
     # quadratic time would be minutes
-    assert time.process_time() - started < 10
+    assert time.process_time() - started < 60

@@ -17,7 +17,6 @@ from rmrl.errors import EngineLostError, RewardFunctionError
 from rmrl.rewards.dropins.dropin import FunctionSource, load_dropin
 from rmrl.rewards.kinds.rule.pool import RulePool
 from rmrl.rewards.kinds.rule.reward import RuleReward
-from rmrl.rewards.kinds.shared.own_time import family_usage
 from rmrl.types import ScoreItem, ScoreResult
 from tests.patience import PATIENCE_S
 from tests.rewards.kinds.rule.rule_parts import (
@@ -26,7 +25,6 @@ from tests.rewards.kinds.rule.rule_parts import (
     WAITS_FOR,
     alive,
     items,
-    on_linux,
     one_call,
     score,
     wait_until,
@@ -120,29 +118,14 @@ def test_a_function_that_cannot_be_imported_is_an_error(pool, tmp_path, text, pa
         score(pool, path, items("a", "b", "c"))
 
 
-def computed_s(pool: RulePool) -> float:
-    """CPU seconds of this process and of the workers so far."""
-    seconds = time.process_time()
-    for pid in pool.process_ids():
-        seconds += family_usage(pid)[pid].cpu_s
-    return seconds
-
-
-@on_linux
-def test_shipped_gsm8k_and_its_overhead(pool):
+def test_shipped_gsm8k(pool):
     reward = RuleReward(
         "gsm8k", load_dropin(SHIPPED / "gsm8k.py", "gsm8k").source, pool=pool, timeout_s=PATIENCE_S
     )
     rows = items(*[f"so\n#### {i % 4}" for i in range(1024)], truth="3")
-    asyncio.run(reward.score(rows))
-    seconds = []
-    for _ in range(5):
-        before = computed_s(pool)
-        results = asyncio.run(reward.score(rows))
-        seconds.append(computed_s(pool) - before)
+    results = asyncio.run(reward.score(rows))
     assert [r.value for r in results] == [0.0, 0.0, 0.0, 1.0] * 256
     assert results[2].extra == {"answer": "2"}
-    assert min(seconds) < 0.2
 
 
 def test_a_missing_reference_is_no_verdict(pool):
