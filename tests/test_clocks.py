@@ -227,9 +227,9 @@ class _Checker(ast.NodeVisitor):
             sort = self.names.sort(small)
             if sort not in _BOUNDS:
                 continue
-            clock, least = _BOUNDS[sort]
+            clock, shortest = _BOUNDS[sort]
             number = self.names.number(large)
-            if number is not None and number < least:
+            if number is not None and number < shortest:
                 self.faults.append((node.lineno, f"an assert bounds {clock} by {number:g} s"))
             elif self.names.sort(large) == sort:
                 self.faults.append((node.lineno, f"an assert compares two spans of {clock}"))
