@@ -16,7 +16,7 @@ from rmrl.evaluation.items import Item
 from rmrl.evaluation.judgements import Judgement
 from rmrl.evaluation.read_items import read_items
 from rmrl.evaluation.report import evaluate
-from tests.evaluation.benchmark_rows import ROWS
+from tests.evaluation.benchmark_rows import LABELS, ROWS
 from tests.inputs import write_lines
 
 
@@ -104,12 +104,7 @@ def test_a_row_without_its_label_is_refused_by_name(name: str, tmp_path: Path) -
 
 
 def test_labels_are_enough_where_judgements_are_recorded(name: str, tmp_path: Path) -> None:
-    kept = (
-        "id", "label", "subset", "domain", "pair_id", "source", "annotator1", "annotator2",
-        "annotator3", "correct", "responses", "steps", "value", "chosen", "rejected", "targets",
-        "loser_list", "pair_uid", "bon_uid", "category_path", "motivation_app",
-    )  # fmt: skip
-    rows = [{key: value for key, value in row.items() if key in kept} for row in ROWS[name]]
+    rows = [{key: value for key, value in row.items() if key in LABELS} for row in ROWS[name]]
     path = write_lines(tmp_path / "rows.jsonl", rows)
     items = read_items(str(path), FORMATS[name](), {}, needs_texts=False)
     whole = items_of(name, tmp_path)

@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+LABELS = (
+    "id", "label", "subset", "domain", "pair_id", "source", "annotator1", "annotator2",
+    "annotator3", "correct", "responses", "steps", "value", "chosen", "rejected", "targets",
+    "loser_list", "pair_uid", "bon_uid", "category_path", "motivation_app",
+)  # fmt: skip
+"""Columns that rows keep where judgements are recorded and no text is scored."""
 ROWS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "pairs": [
         {"id": "p0", "prompt": "2 + 2?", "chosen": "4", "rejected": "five"},

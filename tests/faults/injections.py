@@ -84,8 +84,8 @@ def _injections() -> dict[tuple[str, str], Injection]:
         for status in FAILURES
         for kind in ENGINE_KINDS
     }
-    found |= {("ok", kind): FINE for kind in (*ENGINE_KINDS, "rule", "remote", "code")}
-    found |= {("skipped", kind): GATE for kind in (*ENGINE_KINDS, "rule", "remote", "code")}
+    found |= {("ok", kind): FINE for kind in REWARD_KINDS}
+    found |= {("skipped", kind): GATE for kind in REWARD_KINDS}
     found |= {("unparseable", kind): Injection(verdict="None") for kind in DROPIN_KINDS}
     found |= {("user_error", kind): Injection(verdict="'garbage'") for kind in DROPIN_KINDS}
     # Only the holistic form of a rubric writes anything that has to be read.
@@ -274,10 +274,13 @@ def _alone(kind: str, injection: Injection, folder: Path, *, url: str) -> Reward
 
 
 def _model(kind: str, injection: Injection, folder: Path, *, name: str = "mine") -> RewardSpec:
+    options = REWARD_KINDS[kind].Options()
+    if not REWARD_KINDS[kind].roles:
+        return RewardSpec(name=name, kind=kind, weight=1.0, options=options)
     runner: Any = RUNNERS.get(kind, "generate")
     engine = dataclasses.replace(ENGINE, runner=runner, kwargs=_script(kind, injection))
     engines: dict[str, EngineSpec] = {"main": engine}
-    made: dict[str, Any] = {"options": REWARD_KINDS[kind].Options()}
+    made: dict[str, Any] = {"options": options}
     if runner == "generate" and kind != "teacher":
         made["sampling"] = Sampling(max_tokens=8, temperature=0.0)
     if kind == "critique":
