@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,9 @@ _CGROUP_FILES = (
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
 )
 """Limit and use of a container's memory, versions 2 and 1."""
+_DEV = Path("/dev")
+_GPU_NODES = ("nvidiactl", "nvhost-gpu", "nvgpu", "nvmap", "kfd", "dxg")
+"""Files that drivers make: NVIDIA's, those for its boards, AMD's, and WSL's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +96,14 @@ def _gpus_and_memory() -> Machine:
     Raises InfrastructureError where NVIDIA's driver is present and gives no answer.
     """
     host_free = free_bytes()
+    nvml = library()
+    without = "it has no NVIDIA driver"
+    if nvml is None and not has_gpu_node():
+        return Machine(host_free_bytes=host_free, without=without)
     try:
         import torch
     except ModuleNotFoundError:  # rules, servers and judgements from files need none
         return Machine(host_free_bytes=host_free, without="torch is not installed")
-    nvml = library()
-    without = "it has no NVIDIA driver"
     if nvml is not None and torch.version.hip is None and not driver_is_loaded(nvml):
         nvml = None
         without = "its NVIDIA driver is not loaded"
@@ -121,6 +127,12 @@ def _gpus_and_memory() -> Machine:
         # Unified memory: torch's numbers cost a CUDA context, and there are no others.
         with_memory = tuple(_gpus_of_torch())
     return Machine(gpus=with_memory, host_free_bytes=host_free)
+
+
+def has_gpu_node() -> bool:
+    """Return False on a Linux machine where no GPU has a driver. Looking costs nothing. Importing
+    torch takes seconds, and jobs with rules alone need none."""
+    return sys.platform != "linux" or any((_DEV / name).exists() for name in _GPU_NODES)
 
 
 def _gpus_of_torch() -> Iterator[Gpu]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -154,6 +156,31 @@ def test_a_driver_that_is_not_loaded_is_a_machine_without_gpus(
         "trainer.device=auto: cpu, this machine has no GPU that can be used (its NVIDIA driver is"
         " not loaded)"
     ]
+
+
+def test_without_a_driver_torch_is_not_imported(tmp_path: Path) -> None:
+    """Its import takes longer than a job with rules alone."""
+    code = (
+        "import sys; from pathlib import Path; from rmrl.cluster import devices\n"
+        f"devices.library = lambda: None; devices._DEV = Path({str(tmp_path)!r})\n"
+        "print(devices.local_devices('auto').kind, 'torch' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["cpu", "False"]
+
+
+@pytest.mark.parametrize("node", ["kfd", "nvgpu"])
+def test_a_gpu_without_nvml_is_asked_of_torch(
+    node: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_driver(monkeypatch)
+    (tmp_path / node).touch()
+    monkeypatch.setattr(devices, "_DEV", tmp_path)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (10 * GIB, 12 * GIB))
+    assert local_devices("auto").machines[0].gpus == (
+        Gpu(total_bytes=12 * GIB, free_bytes=10 * GIB),
+    )
 
 
 def test_torch_reports_unified_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,6 @@ import pytest
 from rmrl.types import STATUSES
 from tests import docs_pages
 
-pytestmark = pytest.mark.slow
-
 COPIED = ("rmrl", "tests", "docs", "configs", "reward_functions", "scripts", "examples")
 FILES = ("pyproject.toml", "README.md", "CONTRIBUTING.md")
 
