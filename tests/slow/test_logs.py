@@ -37,7 +37,7 @@ def test_scoring_keeps_its_messages_beside_its_output(tmp_path: Path) -> None:
     texts = [row[2] for row in rows]
     assert rows[0] == (
         "INFO",
-        "rmrl.main_score",
+        "rmrl.commands.command",
         "checking the configuration, the data and the rewards",
     )
     assert "3 rows with 3 responses to score" in texts

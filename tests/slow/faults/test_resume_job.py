@@ -86,7 +86,7 @@ def test_control_c_finishes_the_step_saves_and_goes_on_bit_by_bit(job: Job, whol
     assert [line["step"] for line in job.lines(out)] == [1, 2, 3]
     assert (job.folder / out / "checkpoints" / "step_000003").is_dir()
     text = log.read_text()
-    assert "INFO     rmrl.main_ppo: checking the configuration" in text
+    assert "INFO     rmrl.commands.command: checking the configuration" in text
     assert "INFO     rmrl.trainer.run: stopping after a checkpoint of this step" in text
     assert "stopped at step 3 of" in text.splitlines()[-1]
     assert still_running(family) == []
