@@ -16,9 +16,10 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -38,8 +39,9 @@ from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.fsdp import build, compat, initial, part
 from rmrl.backends.fsdp.offload import averages
 from rmrl.backends.objective import weighted_loss
-from rmrl.config.schema import ActorConfig, ModelConfig
-from rmrl.models import logprobs
+from rmrl.backends.process_group import leave_group, neighbours
+from rmrl.config.schema import ActorConfig, FSDPConfig, ModelConfig
+from rmrl.models import logprobs, varlen
 from rmrl.models.loading import build_unloaded, load_config
 from rmrl.models.slice_sizes import LARGEST_SLICE_ELEMENTS
 from rmrl.trainer.train_memory import activation_bytes, state
@@ -71,12 +73,15 @@ class Case:
     tokens: int = 16384
     checkpointing: bool = True
     lora_rank: int = 0
+    sharing: int = 1
+    """Processes that share the rows."""
 
     @property
     def name(self) -> str:
+        shared = f", {self.sharing} share the rows" if self.sharing > 1 else ""
         return (
             f"{self.layers} layers, {self.tokens} tokens, checkpointing"
-            f" {'on' if self.checkpointing else 'off'}, LoRA {self.lora_rank or 'off'}"
+            f" {'on' if self.checkpointing else 'off'}, LoRA {self.lora_rank or 'off'}{shared}"
         )
 
 
@@ -86,6 +91,7 @@ CASES = (
     Case(lora_rank=16),
     Case(tokens=8192),
     Case(layers=14),
+    Case(tokens=65536, sharing=4),
 )
 
 
@@ -141,7 +147,8 @@ def measured(case: Case) -> dict[str, float]:
             lora_rank=case.lora_rank,
             share_prompts=False,
         )
-        settings = TrainSettings(model=model, actor=ActorConfig())
+        fsdp = FSDPConfig(ulysses_sequence_parallel_size=case.sharing)
+        settings = TrainSettings(model=model, actor=ActorConfig(fsdp_config=fsdp))
         held, beside = _tracked(settings, case.tokens)
         planned_held = state(model, settings.trained, WORLD).total // WORLD
         planned_beside = activation_bytes(
@@ -167,6 +174,8 @@ def _tracked(settings: TrainSettings, tokens: int) -> tuple[int, int]:
     try:
         # outside of the mode: the mesh's ranks are numbers, and peft changes tensors in place
         mesh = compat.device_mesh("cpu", -1)
+        sharing = settings.trained.fsdp_config.ulysses_sequence_parallel_size
+        neighbours(sharing, ProcessSettings().timeout_s)
         dtypes = (torch.float32, torch.bfloat16)
         with torch.device("meta"):
             ready = {
@@ -179,7 +188,7 @@ def _tracked(settings: TrainSettings, tokens: int) -> tuple[int, int]:
         ):
             return _step(settings, tokens)
     finally:
-        dist.destroy_process_group()
+        leave_group()
 
 
 def _in_place_of_a_cluster(mesh: Any, ready: Mapping[torch.dtype, list[Any]]) -> ExitStack:
@@ -194,12 +203,20 @@ def _in_place_of_a_cluster(mesh: Any, ready: Mapping[torch.dtype, list[Any]]) ->
         (build, "_unsharded", lambda _, dtype: ready[dtype].pop()),
         (build, "all_max", lambda value, _: value),
         (build.ResponseModel, "check_head", lambda _: None),
+        (build, "check_rows_kept_apart", lambda _: None),
+        (build, "check_only_attention_mixes", lambda _: None),
+        (varlen, "attend", partial(_attend_alike, varlen.attend)),
         (logprobs, "slice_elements", lambda _: LARGEST_SLICE_ELEMENTS),
         (objective, "to_device", _as_empty),
         (compat, "clip_gradients", lambda *_: 1.0),
     ):
         stack.enter_context(patch.object(place, name, value))
     return stack
+
+
+def _attend_alike(attend: Callable[..., Tensor], *qkv_Tnd: Tensor, **options: Any) -> Tensor:
+    """Attend in packed rows of one length, which is not read from the boundaries."""
+    return attend(*qkv_Tnd, lengths=[len(qkv_Tnd[0]) // ROWS] * ROWS, **options)
 
 
 def _unloaded(model: ModelConfig, dtype: torch.dtype) -> Any:

@@ -37,7 +37,8 @@ def update_limits(
     """
     rows = trained.ppo_micro_batch_size_per_gpu
     if trained.use_dynamic_bsz:
-        return Limits(tokens=trained.ppo_max_token_len_per_gpu, rows=rows, packed=packed)
+        tokens = trained.ppo_max_token_len_per_gpu * _sharing(trained)
+        return Limits(tokens=tokens, rows=rows, packed=packed)
     if rows is None:
         raise ConfigError(
             f"{section}.use_dynamic_bsz=false needs the rows of a micro-batch: "
@@ -49,7 +50,13 @@ def update_limits(
 def logprob_limits(settings: TrainSettings, *, packed: bool = False) -> Limits:
     """The limits of a forward pass without gradient."""
     tokens = settings.logprob_max_tokens or settings.trained.ppo_max_token_len_per_gpu
+    tokens *= _sharing(settings.trained)
     return Limits(tokens=tokens, rows=settings.logprob_max_rows, packed=packed)
+
+
+def _sharing(trained: TrainedConfig) -> int:
+    """The processes that share a micro-batch; the settings limit what one of them computes."""
+    return trained.fsdp_config.ulysses_sequence_parallel_size
 
 
 def split_by_length(lengths: Sequence[int] | np.ndarray, parts: int) -> list[np.ndarray]:

@@ -24,8 +24,10 @@ from rmrl.algorithms.losses.ratio import counted_sum
 from rmrl.algorithms.losses.total import total_loss
 from rmrl.algorithms.losses.value import explained_variance, value_loss
 from rmrl.backends.base import TrainSettings
+from rmrl.backends.own_tokens import own_tokens
 from rmrl.backends.prompt_units import Sharing, arrays_of
 from rmrl.models.packing import Layout, PackedRows
+from rmrl.models.sequence_parallel import Slices
 from rmrl.models.shared_prompts import SharedPrompts
 from rmrl.types import LossInputs, Metrics, Ragged, TrainBatch, ValueLossInputs
 
@@ -39,6 +41,9 @@ class ResponseTokens:
     targets_N: Tensor
     layout: Layout | None
     """The place of the rows; None: they are padded."""
+    index_n: Tensor | None = None
+    """Where several processes share the rows: places of the tokens that this one computes among all
+    N (rmrl.backends.own_tokens)."""
 
 
 def to_device(array: np.ndarray, device: torch.device) -> Tensor:
@@ -50,13 +55,19 @@ def to_device(array: np.ndarray, device: torch.device) -> Tensor:
 
 
 def response_tokens(
-    batch: TrainBatch, device: torch.device, *, packed: bool = False, multiple: int = 1
+    batch: TrainBatch,
+    device: torch.device,
+    *,
+    packed: bool = False,
+    multiple: int = 1,
+    slices: Slices | None = None,
 ) -> ResponseTokens:
     """Right-pad the rows, or pack them into one, and find, for each response token, the position
     before it.
 
     Every row needs at least one prompt token. Packed rows are filled up to a multiple of `multiple`
-    tokens by a row of zeros behind them.
+    tokens by a row of zeros behind them. `slices`: the processes that share packed rows, whose
+    number divides `multiple`; what is returned is this one's part.
     """
     sizes_B = batch.tokens.lengths
     responses_B = batch.response_mask.lengths
@@ -76,11 +87,21 @@ def response_tokens(
     starts_B = rows_B + sizes_B - responses_B - 1
     before = [start + np.arange(n) for start, n in zip(starts_B, responses_B, strict=True)]
     positions_N = Ragged.of(before, np.int64).values
+    targets_N = tokens_BS.reshape(-1)[positions_N + 1]
+    index_n = None
+    if slices is not None:
+        assert rows is not None, "processes share packed rows"
+        rows = rows.cut(slices)
+        total = tokens_BS.shape[1]
+        own = np.arange(total)[slices.own(total)]
+        tokens_BS = tokens_BS[:, own]
+        positions_N, targets_N, index_n = own_tokens(positions_N, targets_N, own, total)
     return ResponseTokens(
         input_ids_BS=to_device(tokens_BS, device),
         positions_N=to_device(positions_N, device),
-        targets_N=to_device(tokens_BS.reshape(-1)[positions_N + 1], device),
+        targets_N=to_device(targets_N, device),
         layout=rows,
+        index_n=None if index_n is None else to_device(index_n, device),
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import cache
 
 import torch
 import torch.distributed as dist
@@ -67,8 +68,18 @@ def join_group(process: ProcessSettings, device: str) -> torch.device:
 
 def leave_group() -> None:
     """Leave the process group; does nothing outside one."""
+    neighbours.cache_clear()
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+@cache
+def neighbours(size: int, timeout_s: float) -> dist.ProcessGroup:
+    """The group of `size` processes of consecutive ranks that this process belongs to, one for all
+    models; call in every process."""
+    group = dist.new_subgroups(size, timeout=timedelta(seconds=timeout_s))[0]
+    assert isinstance(group, dist.ProcessGroup)
+    return group
 
 
 def all_sum(values: Sequence[float], device: torch.device) -> list[float]:

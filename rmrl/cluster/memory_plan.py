@@ -8,7 +8,7 @@ that engines which fit stay awake.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rmrl.columns import aligned
@@ -67,9 +67,9 @@ class MemoryPlan:
             total += _least(self._at(device, place), phase)
         return total
 
-    def check(self) -> None:
-        """Raise MemoryPlanError naming the device, the phase, its need, its budget and the largest
-        claims."""
+    def check(self, advice: Callable[[], str] = str) -> None:
+        """Raise MemoryPlanError naming the device, the phase, its need, its budget, the largest
+        claims and what to change; `advice` adds to that."""
         excess: dict[tuple[str, str], int] = {}
         for device, budget in self.budgets.items():
             for phase in PHASES:
@@ -82,7 +82,7 @@ class MemoryPlan:
         raise MemoryPlanError(
             f"the memory plan does not fit: phase '{phase}' needs {gib(self.peak(phase, device))}"
             f" and {device} has {gib(self.budgets[device])}; largest: {largest}."
-            f" {self.remedies.get(device, _REMEDY)}\n{self.table()}"
+            f" {self.remedies.get(device, _REMEDY)}{advice()}\n{self.table()}"
         )
 
     def scoring_bytes(self, place: str = "") -> int:

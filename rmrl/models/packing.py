@@ -14,7 +14,7 @@ import importlib.util
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,6 +26,7 @@ from rmrl.config.schema import ModelConfig
 from rmrl.errors import ConfigError
 from rmrl.models import varlen
 from rmrl.models.activations import offloaded
+from rmrl.models.sequence_parallel import Slices
 from rmrl.registry import did_you_mean
 
 ATTENTIONS = ("auto", "sdpa", "flash_attention_2", "varlen", "flex_attention")
@@ -57,6 +58,13 @@ class PackedRows:
     """Starts of the rows and the end of the last one, int32 [rows + 1]."""
     longest: int
     """Tokens of the longest row."""
+    slices: Slices | None = None
+    """The processes that share the sequence; `position_ids_1S` are then those of this one."""
+
+    def cut(self, slices: Slices) -> PackedRows:
+        """Return the part of these rows that this process computes."""
+        own = self.position_ids_1S[:, slices.own(self.position_ids_1S.shape[1])]
+        return replace(self, position_ids_1S=own, slices=slices)
 
     @classmethod
     def of(
@@ -83,6 +91,8 @@ class PackedRows:
                 "max_length_q": self.longest,
                 "max_length_k": self.longest,
             }
+        if self.slices is not None:
+            arguments["slices"] = self.slices
         return arguments
 
 
@@ -162,6 +172,29 @@ def slow_packing(model: ModelConfig, *, device: str, dtype: torch.dtype) -> str:
     )
 
 
+def sharing_problem(
+    model: ModelConfig,
+    *,
+    device: str,
+    dtype: torch.dtype,
+    language_model: PreTrainedModel | None = None,
+) -> str:
+    """Reason why processes cannot share rows (rmrl.models.sequence_parallel), with a remedy; "" if
+    they can."""
+    if model.share_prompts:
+        return (
+            "packs rows, and responses that share a prompt are in rows that are not packed: leave"
+            " out share_prompts"
+        )
+    if model.attn_implementation not in ("auto", varlen.NAME):
+        return (
+            f"computes attention with {varlen.NAME}, not with {model.attn_implementation}: leave"
+            " out attn_implementation"
+        )
+    problem = _varlen_problem(device, dtype, language_model)
+    return problem and f"computes attention with {varlen.NAME}, which {problem}"
+
+
 def _varlen_problem(device: str, dtype: torch.dtype, language_model: PreTrainedModel | None) -> str:
     """Reason why varlen cannot run; "" if it can. On CPU it goes row by row, in any dtype."""
     problem = varlen.kernel_problem(dtype) if device == "cuda" else ""
@@ -232,6 +265,27 @@ def check_rows_kept_apart(language_model: PreTrainedModel) -> None:
         raise ConfigError(
             f"model.use_remove_padding=true: models of type '{language_model.config.model_type}' do"
             " not keep packed rows apart: set use_remove_padding=false"
+        )
+
+
+@torch.no_grad()
+def check_only_attention_mixes(language_model: PreTrainedModel) -> None:
+    """Decode a row in two halves that only attention puts together, before sharding. Raises
+    ConfigError where other layers look along the row as well, which processes that share it would
+    compute wrongly, silently."""
+    language_model.eval()
+    device = language_model.device
+    ids_1S = torch.tensor([[2, 5, 3, 7, 4, 6]], device=device)
+    rows = PackedRows.of([6], lambda array: torch.from_numpy(array).to(device))
+    whole = hidden_states(language_model, ids_1S, rows).float()
+    halves = replace(rows, position_ids_1S=rows.position_ids_1S.view(2, 3))
+    cut = hidden_states(language_model, ids_1S.view(2, 3), halves).float()
+    separate = hidden_states(language_model, ids_1S.view(2, 3), None).float()
+    if not kept_apart(cut, alone=whole, joined=separate):
+        raise ConfigError(
+            "fsdp_config.ulysses_sequence_parallel_size: models of type"
+            f" '{language_model.config.model_type}' look along a row outside of attention, so"
+            " processes cannot share it: leave it out"
         )
 
 

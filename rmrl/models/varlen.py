@@ -21,6 +21,7 @@ from transformers import AttentionInterface, PreTrainedModel
 
 from rmrl.errors import ConfigError
 from rmrl.models.layer_configs import layer_configs
+from rmrl.models.sequence_parallel import Slices
 
 NAME = "varlen"
 _HALF = (torch.bfloat16, torch.float16)
@@ -182,10 +183,12 @@ def _forward(
     sliding_window: int | None = None,
     cu_seq_lens_q: Tensor | None = None,
     max_length_q: int | None = None,
+    slices: Slices | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
     """transformers' interface of an attention: [B, n, S, d] -> [B, S, n, d]. Without boundaries
-    every one of the B rows is S long."""
+    every one of the B rows is S long. With `slices` the tokens are this process's part of the rows
+    in the boundaries."""
     refused = [
         name for name in ("softcap", "s_aux", "position_bias") if others.get(name) is not None
     ]
@@ -204,6 +207,8 @@ def _forward(
         cu_seq_lens_q = torch.arange(0, total + 1, length, dtype=torch.int32, device=query.device)
         max_length_q = length
     q, k, v = (tensor.transpose(1, 2).flatten(0, 1) for tensor in (query, key, value))
+    if slices is not None:
+        q, k, v = slices.to_heads(q, k, v)
     output = attend(
         q,
         k,
@@ -213,4 +218,6 @@ def _forward(
         scale=scaling,
         window=sliding_window,
     )
+    if slices is not None:
+        output = slices.to_tokens(output)
     return output.unflatten(0, (rows, length)), None

@@ -48,10 +48,11 @@ def layout_problems(config: Config, critic: CriticConfig | None, *, device: str)
         sharding = Sharding(
             model=critic.model, trained=critic, world_size=world, section="critic", device=device
         )
-        if critic.pool is not None or critic.fsdp_config != actor.fsdp_config:
+        differs = critic.pool is not None or critic.fsdp_config != actor.fsdp_config
+        if differs:
             yield from others.settings_problems(sharding)
         # A critic that starts from the policy in its processes has the policy's problems.
-        if critic.pool is not None or critic.model.path != policy.path:
+        if differs or critic.model.path != policy.path:
             yield from others.problems(sharding)
 
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -63,6 +64,7 @@ from rmrl.trainer.check_rollout import rollout_problems
 from rmrl.trainer.check_strategy import packing_advice, strategy_problems
 from rmrl.trainer.check_teachers import teacher_advice, teacher_problems
 from rmrl.trainer.cost import step_cost
+from rmrl.trainer.fitting import fitting_advice
 from rmrl.trainer.plan import Extras, memory_plan
 from rmrl.trainer.policy_judge import on_all_devices, policy_of
 from rmrl.trainer.rules_by_source import choose_rules
@@ -425,7 +427,9 @@ def _check_memory(
     """Return the engines and the memory plan, and log it with the rewards. Raises MemoryPlanError
     before anything is loaded, ConfigError for pools that do not exist."""
 
-    def plan_with(engines: list[EnginePlan]) -> MemoryPlan:
+    def plan_with(
+        engines: list[EnginePlan], config: Config = config, extras: Extras = extras
+    ) -> MemoryPlan:
         return memory_plan(
             config,
             engines,
@@ -439,7 +443,11 @@ def _check_memory(
     engines = prepare_engines(specs, config.trainer, devices, policy_host_bytes=policy_host_bytes)
     engines = on_all_devices(engines, config)
     plan = plan_with(engines)
-    plan.check()
+    plan.check(
+        lambda: fitting_advice(
+            config, extras, device=devices.kind, plan=partial(plan_with, engines)
+        )
+    )
     for line in published_weights_advice(config, devices):
         _log.warning(line)
     _log.info(reward_table(specs))

@@ -158,7 +158,8 @@ def _claim(
     world = device_count(config.trainer, pool)
     longest = config.data.max_prompt_length + config.data.max_response_length
     rows = trained.ppo_mini_batch_size * config.actor_rollout_ref.rollout.n
-    tokens = max(longest, min(trained.ppo_max_token_len_per_gpu, rows * longest))
+    limit = trained.ppo_max_token_len_per_gpu * trained.fsdp_config.ulysses_sequence_parallel_size
+    tokens = max(longest, min(limit, rows * longest))
     slices = SLICE_ELEMENTS
     if device == "cuda" and gpu_bytes:
         slices = elements_within(gpu_bytes)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rmrl.backends.micro_batches import Limits, cut, dummy_row, split_by_length, update_limits
-from rmrl.config.schema import ActorConfig, CriticConfig
+from rmrl.config.schema import ActorConfig, CriticConfig, FSDPConfig
 from rmrl.errors import ConfigError
 from rmrl.types import Ragged, TrainBatch
 
@@ -94,6 +94,9 @@ def test_limits_come_from_the_settings():
     assert update_limits(
         ActorConfig(use_dynamic_bsz=False, ppo_micro_batch_size_per_gpu=4)
     ) == Limits(tokens=None, rows=4)
+    shared = FSDPConfig(ulysses_sequence_parallel_size=4)  # each computes a fourth
+    limits = update_limits(ActorConfig(ppo_max_token_len_per_gpu=99, fsdp_config=shared))
+    assert limits.tokens == 4 * 99
     with pytest.raises(ConfigError, match="ppo_micro_batch_size_per_gpu=4"):
         update_limits(ActorConfig(use_dynamic_bsz=False))
     assert update_limits(CriticConfig(), section="critic", packed=True) == Limits(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from rmrl.backends.objective import (
     weighted_value_loss,
 )
 from rmrl.backends.totals import Totals
+from rmrl.models.sequence_parallel import Slices
 from rmrl.types import Ragged, TrainBatch
 from tests.backends.policies import make_critic_settings, make_settings
 
@@ -59,6 +61,26 @@ def test_packed_rows_are_filled_up_to_a_multiple_by_a_row_of_its_own():
     assert tokens.layout.position_ids_1S.tolist() == [[0, 1, 2, 3, 0, 1, 0, 1]]
     assert tokens.layout.boundaries.tolist() == [0, 4, 6, 8]
     assert tokens.positions_N.tolist() == [1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("rank", "tokens", "places", "before", "targets"),
+    [(0, [10, 11], [0], [1], [12]), (1, [12, 13], [1], [0], [13]), (2, [20, 21], [2], [0], [21]), (3, [0, 0], [], [0], [0])],
+)  # fmt: skip
+def test_processes_that_share_packed_rows_have_their_part(
+    rank: int, tokens: list[int], places: list[int], before: list[int], targets: list[int]
+):
+    """The fourth has filling alone, and one position all the same."""
+    group: Any = None
+    slices = Slices(group, 4, rank)
+    own = response_tokens(BATCH, torch.device("cpu"), packed=True, multiple=4, slices=slices)
+    assert own.input_ids_BS.tolist() == [tokens]
+    assert own.layout is not None
+    assert own.layout.position_ids_1S.tolist() == [[[0, 1], [2, 3], [0, 1], [0, 1]][rank]]
+    assert own.layout.boundaries.tolist() == [0, 4, 6, 8]
+    assert own.index_n is not None
+    assert own.index_n.tolist() == places
+    assert (own.positions_N.tolist(), own.targets_N.tolist()) == (before, targets)
 
 
 def test_weights_count_tokens_or_sequences():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmrl.backends.row_assignment import RowAssignment, row_assignment
-from rmrl.config.schema import ActorConfig, MegatronConfig
+from rmrl.config.schema import ActorConfig, FSDPConfig, MegatronConfig
 from rmrl.errors import ConfigError
 
 
@@ -13,6 +13,17 @@ from rmrl.errors import ConfigError
 def test_sharded_training_gives_every_process_rows_of_its_own(strategy: str):
     made = row_assignment(ActorConfig(strategy=strategy), 3, section="actor_rollout_ref.actor")
     assert made == RowAssignment(share_of=(0, 1, 2), output_ranks=(0, 1, 2))
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", "fsdp2"])
+def test_neighbours_share_rows_and_the_first_answers(strategy: str):
+    pairs = ActorConfig(strategy=strategy, fsdp_config=FSDPConfig(ulysses_sequence_parallel_size=2))
+    made = row_assignment(pairs, 6, section="actor_rollout_ref.actor")
+    assert made == RowAssignment(share_of=(0, 0, 1, 1, 2, 2), output_ranks=(0, 2, 4))
+    with pytest.raises(
+        ConfigError, match=r"critic\.fsdp_config\.ulysses_.*_size=2 does not divide the 3 .* of 3$"
+    ):
+        row_assignment(pairs, 3, section="critic")
 
 
 def actor(**sizes: int) -> ActorConfig:

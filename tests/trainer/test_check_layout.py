@@ -123,6 +123,23 @@ def test_a_critic_of_another_shape_is_looked_at_too(config: Config, tmp_path: Pa
     )
 
 
+SHARING = "fsdp_config.ulysses_sequence_parallel_size"
+
+
+@pytest.mark.parametrize("role", ["actor_rollout_ref.actor", "critic"])
+def test_processes_share_rows_only_as_the_heads_allow(config: Config, role: str) -> None:
+    """8 heads of attention; a critic that starts from the policy has a size of its own."""
+    changes: dict[str, Any] = {
+        "actor_rollout_ref.actor.strategy": "fsdp2",
+        "trainer.n_gpus_per_node": 48,
+    }
+    assert problems(config, {**changes, f"{role}.{SHARING}": 8}, critic=True) == []
+    (problem,) = problems(config, {f"{role}.{SHARING}": 3}, critic=True)
+    assert problem == (
+        f"{role}.{SHARING}=3 does not divide the 8 attention heads of this model: give a divisor of 8"
+    )
+
+
 def test_a_family_without_a_mapping_is_refused(config: Config, tmp_path: Path) -> None:
     (problem,) = problems(
         config,

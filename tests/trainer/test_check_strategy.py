@@ -65,6 +65,7 @@ def test_energies_need_a_backend_that_states_them():
 
 MEGATRON = {"actor_rollout_ref.actor.strategy": "megatron"}
 ACTOR = "actor_rollout_ref.actor"
+SHARING = "fsdp_config.ulysses_sequence_parallel_size"
 
 
 def test_a_sound_layout_has_no_problems():
@@ -121,6 +122,7 @@ def test_one_problem_of_a_layout_one_sentence(changes: dict[str, object], seen: 
         ({**MEGATRON, f"{ACTOR}.fsdp_config.param_dtype": None}, f"{ACTOR}.fsdp_config.param_dtype=null has no effect", "megatron.dtype"),
         ({**MEGATRON, f"{ACTOR}.fsdp_config.optimizer_offload": True}, "optimizer_offload=True has", f"{ACTOR}.megatron.optimizer_offload"),
         ({**MEGATRON, f"{ACTOR}.fsdp_config.reduce_dtype": "bfloat16"}, "reduce_dtype=bfloat16 has no effect", "leave it out"),
+        ({**MEGATRON, f"{ACTOR}.{SHARING}": 2}, f"{ACTOR}.{SHARING}=2 has no effect", f"use {ACTOR}.megatron.context_parallel_size"),
         ({**MEGATRON, "critic.fsdp_config.fsdp_size": 2}, "critic.fsdp_config.fsdp_size=2", "use critic.megatron.tensor_model"),
         ({"critic.strategy": "megatron", "critic.fsdp_config.param_offload": True}, "critic.fsdp_config.param_o", "critic.megatron.param_"),
         ({f"{ACTOR}.megatron.param_offload": True}, "no effect with actor_rollout_ref.actor.strategy=fsdp2", "set strategy=megatron"),
@@ -135,6 +137,26 @@ def test_what_another_strategy_would_read_is_never_ignored_silently(
 ):
     (problem,) = problems(config_with(**changes))
     assert seen in problem
+    assert typed in problem
+
+
+@pytest.mark.parametrize(
+    ("changes", "seen", "typed"),
+    [
+        ({"trainer.n_gpus_per_node": 3}, "=2 does not divide the 3 training processes", "a divisor of 3"),
+        ({f"{ACTOR}.fsdp_config.compile_layers": True}, "=2 with actor_rollout_ref.actor.fsdp_config.compile_layers=true", "leave out one"),
+        ({"actor_rollout_ref.model.share_prompts": True}, "=2 packs rows", "leave out share_prompts"),
+        ({"actor_rollout_ref.model.attn_implementation": "sdpa"}, "=2 computes attention with varlen, not with sdpa", "leave out attn"),
+        ({f"{ACTOR}.fsdp_config.param_dtype": None}, "=2 computes attention with varlen, which computes in half", "param_dtype=bfloat16"),
+    ],
+)  # fmt: skip
+def test_processes_that_cannot_share_rows_are_told_why(
+    changes: dict[str, object], seen: str, typed: str
+):
+    pairs = {"trainer.n_gpus_per_node": 4, f"{ACTOR}.{SHARING}": 2}
+    assert problems(config_with(**pairs)) == []
+    problem, *_ = problems(config_with(**{**pairs, **changes}))
+    assert problem.startswith(f"{ACTOR}.{SHARING}{seen}")
     assert typed in problem
 
 

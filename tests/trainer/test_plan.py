@@ -173,6 +173,44 @@ def test_a_whole_7b_trains_on_one_card_of_80_gb_with_offload_policy(tmp_path: Pa
     assert host.awake_bytes / gib == pytest.approx(113.5, abs=0.1)
 
 
+def long_rows(tmp_path: Path, tokens: int) -> tuple[Config, Devices]:
+    """A 7B on eight cards of 80 GB."""
+    run = config(checkpoint_7b(tmp_path))
+    run.trainer.n_gpus_per_node = 8
+    run.actor_rollout_ref.rollout.free_cache_engine = True
+    run.data.max_prompt_length = 1024
+    run.data.max_response_length = tokens - 1024
+    gpus = (Gpu(total_bytes=80 * 2**30, free_bytes=79 * 2**30),) * 8
+    return run, Devices(kind="cuda", machines=(Machine(gpus=gpus, host_free_bytes=2**40),))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "limit", "advice"),
+    [
+        (2**14, 2**18, r"Or set actor_rollout_ref\.actor\.ppo_max_token_len_per_gpu=16384, with"),
+        (2**18, 2**14, r"Or set actor_rollout_ref\.actor\.fsdp_config\.ulysses_sequence_parallel_size=4, with"),
+        (2**18, 2**18, r"ulysses_sequence_parallel_size=4 actor_rollout_ref\.actor\.ppo_max_token_len_per_gpu=65536, with"),
+    ],
+)  # fmt: skip
+def test_activations_that_do_not_fit_are_cut_smaller_or_shared(
+    tmp_path: Path, tokens: int, limit: int, advice: str
+) -> None:
+    run, devices = long_rows(tmp_path, tokens)
+    run.actor_rollout_ref.actor.ppo_max_token_len_per_gpu = limit
+    with pytest.raises(MemoryPlanError, match=advice):
+        _check_memory(run, [], devices, extras=Extras())
+    fsdp = run.actor_rollout_ref.actor.fsdp_config
+    assert fsdp.ulysses_sequence_parallel_size == 1  # a proposal changes nothing
+
+
+def test_no_size_is_proposed_where_none_fits(tmp_path: Path) -> None:
+    """28 heads of attention on 8 processes: 4 is the largest size there is."""
+    run, devices = long_rows(tmp_path, 2**22)
+    with pytest.raises(MemoryPlanError) as error:
+        _check_memory(run, [], devices, extras=Extras())
+    assert "Or set" not in str(error.value)
+
+
 @pytest.mark.parametrize("strategy", ["fsdp2", "megatron"])
 def test_a_reference_that_is_not_offloaded_stays_beside_what_is(
     tiny_llama: Path, strategy: str

@@ -158,6 +158,17 @@ def test_sharded_training_gathers_two_layers_and_the_root(model: ModelConfig) ->
     assert 0 <= got - 2 * (EMBEDDING + 2 * layer) <= token
 
 
+def test_processes_that_share_rows_hold_a_part_of_the_activations(model: ModelConfig) -> None:
+    """All that a token needs is linear in the tokens of a process, but for a slice of logits."""
+    model.override_config = {"vocab_size": 16}
+    shared = ActorConfig(fsdp_config=FSDPConfig(ulysses_sequence_parallel_size=4))
+
+    def of_tokens(trained: ActorConfig, tokens: int) -> int:
+        return activation_bytes(model, trained, 8, tokens=tokens)
+
+    assert of_tokens(shared, 2**20) == of_tokens(ActorConfig(), 2**18)
+
+
 def test_slices_of_logits_add_the_sum_of_the_head_gradient(model: ModelConfig) -> None:
     whole = activation_bytes(model, megatron(), 1, tokens=4096, slice_elements=2**22)
     sliced = activation_bytes(model, megatron(), 1, tokens=4096, slice_elements=2**21)
@@ -166,6 +177,8 @@ def test_slices_of_logits_add_the_sum_of_the_head_gradient(model: ModelConfig) -
 
 def test_the_plan_names_the_layout() -> None:
     assert layout(ActorConfig(), 4) == "fsdp2 x4"
+    shared = ActorConfig(fsdp_config=FSDPConfig(ulysses_sequence_parallel_size=2))
+    assert layout(shared, 4) == "fsdp2 x4, 2 share a row"
     assert (
         layout(megatron(tensor_model_parallel_size=2, pipeline_model_parallel_size=2), 8)
         == "megatron x8 tp2 pp2"

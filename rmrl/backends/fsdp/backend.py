@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmrl.backends.descriptor import Backend, Offloads, Replicated, Sharding, State
+from rmrl.backends.descriptor import (
+    Backend,
+    Offloads,
+    Replicated,
+    RowAssignment,
+    Sharding,
+    State,
+)
 from rmrl.config.schema import ModelConfig, TrainedConfig
+from rmrl.errors import ConfigError
 from rmrl.models.checkpoint_inspect import parameter_count
 
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -28,6 +36,14 @@ class ShardedMemory(Replicated):
 
     def gathered(self, trained: TrainedConfig) -> int:
         return _bytes(trained.fsdp_config.param_dtype or trained.fsdp_config.model_dtype)
+
+    def activation_shares(self, trained: TrainedConfig, processes: int) -> tuple[int, int]:  # noqa: ARG002
+        return trained.fsdp_config.ulysses_sequence_parallel_size, 1
+
+    def layout(self, trained: TrainedConfig, processes: int) -> str:
+        size = trained.fsdp_config.ulysses_sequence_parallel_size
+        rows = f", {size} share a row" if size > 1 else ""
+        return super().layout(trained, processes) + rows
 
     def offloads(self, trained: TrainedConfig) -> Offloads:
         """No gradients exist between phases."""
@@ -52,12 +68,32 @@ def mesh_problem(section: str, fsdp_size: int, processes: int) -> str:
     """Return the sentence on shard groups that do not divide the processes; "" where they do."""
     if fsdp_size == -1 or (fsdp_size > 0 and processes % fsdp_size == 0):
         return ""
+    return _division_problem(
+        f"{section}.fsdp_config.fsdp_size={fsdp_size}", processes, "-1: all of them"
+    )
+
+
+def _division_problem(setting: str, processes: int, default: str) -> str:
     number = "1 training process" if processes == 1 else f"{processes} training processes"
     return (
-        f"{section}.fsdp_config.fsdp_size={fsdp_size} does not divide the {number}"
-        f" (trainer.n_gpus_per_node x nnodes): leave it out (-1: all of them), or give a divisor of"
-        f" {processes}"
+        f"{setting} does not divide the {number} (trainer.n_gpus_per_node x nnodes): leave it out"
+        f" ({default}), or give a divisor of {processes}"
     )
+
+
+def sharing_of(trained: TrainedConfig, section: str) -> tuple[int, str]:
+    """Return the number of processes that share every row, and the setting as text."""
+    size = trained.fsdp_config.ulysses_sequence_parallel_size
+    return size, f"{section}.fsdp_config.ulysses_sequence_parallel_size={size}"
+
+
+def _row_assignment(trained: TrainedConfig, world_size: int, section: str) -> RowAssignment:
+    """Give neighbouring processes the same rows; the first of them answers."""
+    size, setting = sharing_of(trained, section)
+    if world_size % size:
+        raise ConfigError(_division_problem(setting, world_size, "1: each has rows of its own"))
+    share_of = tuple(rank // size for rank in range(world_size))
+    return RowAssignment(share_of, tuple(range(0, world_size, size)))
 
 
 def _settings_problems(sharding: Sharding) -> Iterator[str]:
@@ -66,6 +102,7 @@ def _settings_problems(sharding: Sharding) -> Iterator[str]:
     problem = mesh_problem(sharding.section, fsdp_size, sharding.world_size)
     if problem:
         yield problem
+    yield from _sharing_problems(sharding)
     if not sharding.trained.fsdp_config.compile_layers:
         return
     from rmrl.models.compiled import compiler_problem  # imports torch
@@ -73,6 +110,43 @@ def _settings_problems(sharding: Sharding) -> Iterator[str]:
     problem = compiler_problem(sharding.device)
     if problem:
         yield f"{sharding.section}.fsdp_config.compile_layers=true {problem}; or leave it out"
+
+
+def _sharing_problems(sharding: Sharding) -> Iterator[str]:
+    """Yield reasons why processes cannot share rows, whatever the model."""
+    size, setting = sharing_of(sharding.trained, sharding.section)
+    if size == 1:
+        return
+    try:
+        _row_assignment(sharding.trained, sharding.world_size, sharding.section)
+    except ConfigError as error:
+        yield from error.problems
+    if sharding.trained.fsdp_config.compile_layers:
+        yield (
+            f"{setting} with {sharding.section}.fsdp_config.compile_layers=true: exchanges between"
+            " processes are not compiled; leave out one of them"
+        )
+    from rmrl.models.loading import torch_dtype
+    from rmrl.models.packing import sharing_problem  # imports torch
+
+    fsdp = sharding.trained.fsdp_config
+    dtype = torch_dtype(fsdp.param_dtype or fsdp.model_dtype, key=f"{sharding.section}.fsdp_config")
+    problem = sharing_problem(sharding.model, device=sharding.device, dtype=dtype)
+    if problem:
+        yield f"{setting} {problem}"
+
+
+def _shape_problems(sharding: Sharding) -> Iterator[str]:
+    """Yield reasons why processes cannot share the rows of this model."""
+    size, setting = sharing_of(sharding.trained, sharding.section)
+    if size == 1:
+        return
+    from rmrl.models.loading import load_config
+    from rmrl.models.sequence_parallel import config_problem  # imports torch
+
+    problem = config_problem(load_config(sharding.model), size)
+    if problem:
+        yield f"{setting} {problem}"
 
 
 def _model_problems(model: ModelConfig, section: str, key: str) -> Iterator[str]:  # noqa: ARG001
@@ -91,6 +165,8 @@ FSDP = Backend(
     memory=ShardedMemory(),
     saved_dtype=_model_dtype,
     reads=("fsdp_config",),
+    row_assignment=_row_assignment,
+    problems=_shape_problems,
     settings_problems=_settings_problems,
     model_problems=_model_problems,
 )

@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 
 from rmrl.backends.base import TrainSettings
 from rmrl.backends.fsdp import compat
+from rmrl.backends.fsdp.backend import sharing_of
 from rmrl.backends.fsdp.initial import InitialWeights, on_first, skeleton
 from rmrl.backends.fsdp.layout import Layout, decoder_layers
 from rmrl.backends.process_group import all_max
@@ -19,7 +20,15 @@ from rmrl.models.compiled import compile_layers
 from rmrl.models.loading import load_causal_lm, torch_dtype
 from rmrl.models.logprobs import ResponseModel
 from rmrl.models.lora import add_adapters
-from rmrl.models.packing import attention, check_rows_kept_apart, packs, set_attention
+from rmrl.models.packing import (
+    attention,
+    check_only_attention_mixes,
+    check_rows_kept_apart,
+    packs,
+    set_attention,
+    sharing_problem,
+)
+from rmrl.models.sequence_parallel import config_problem
 from rmrl.models.shared_prompts import keeps_responses_apart, shares
 from rmrl.models.token_values import ValueModel, load_value_model
 
@@ -48,23 +57,21 @@ def build_model(settings: TrainSettings, device: torch.device) -> tuple[nn.Modul
         # every gather. Adapters, and a critic's head beside them, stay float32.
         dtype = layout.param_dtype
     shares_prompts = False
+    shared = fsdp.ulysses_sequence_parallel_size > 1
 
     def load() -> nn.Module:
         nonlocal shares_prompts
         model = _unsharded(settings, dtype)
-        if packs(settings.model, device=settings.device):
-            name = attention(
-                settings.model,
-                device=settings.device,
-                dtype=layout.param_dtype or dtype,
-                language_model=model.model,
-            )
+        if shared or packs(settings.model, device=settings.device):
+            name = attention_of(settings, model.model, layout.param_dtype or dtype)
             if name == varlen.NAME:
                 set_attention(model.model, name)  # the check passes boundaries down as well
             check_rows_kept_apart(model.model)
+        if shared:
+            check_only_attention_mixes(model.model)
         if isinstance(model, ResponseModel):
             model.check_head()
-        if shares(settings.model, device=settings.device):
+        if not shared and shares(settings.model, device=settings.device):
             shares_prompts = keeps_responses_apart(model.model)
             if settings.model.share_prompts and not shares_prompts:
                 raise ConfigError(
@@ -84,6 +91,23 @@ def build_model(settings: TrainSettings, device: torch.device) -> tuple[nn.Modul
         compile_layers(decoder_layers(model))
     sharded = compat.shard(model, layout, strategy=strategy, weights=weights)
     return sharded, bool(all_max(int(shares_prompts), device))
+
+
+def attention_of(
+    settings: TrainSettings, language_model: PreTrainedModel, dtype: torch.dtype
+) -> str:
+    """The name of the attention to compute with. Raises ConfigError where it cannot run."""
+    size, setting = sharing_of(settings.trained, settings.section)
+    if size == 1:
+        return attention(
+            settings.model, device=settings.device, dtype=dtype, language_model=language_model
+        )
+    problem = config_problem(language_model.config, size) or sharing_problem(
+        settings.model, device=settings.device, dtype=dtype, language_model=language_model
+    )
+    if problem:
+        raise ConfigError(f"{setting} {problem}")
+    return varlen.NAME
 
 
 def _dtype(settings: TrainSettings, entry: str) -> torch.dtype:

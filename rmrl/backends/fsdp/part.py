@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,16 +16,19 @@ from transformers import PreTrainedModel
 from rmrl.backends import process_group
 from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.fsdp import checkpoint, compat
-from rmrl.backends.fsdp.build import build_model, build_optimizer
+from rmrl.backends.fsdp.build import attention_of, build_model, build_optimizer
 from rmrl.backends.fsdp.offload import model_offloader, optimizer_offloader
 from rmrl.backends.micro_batches import Limits, logprob_limits, update_limits
 from rmrl.backends.objective import ResponseTokens, response_tokens, shared_tokens
+from rmrl.backends.own_tokens import of_all
 from rmrl.backends.part import Loss
 from rmrl.backends.prompt_units import Sharing
+from rmrl.backends.row_assignment import row_assignment
 from rmrl.models.loading import torch_dtype
 from rmrl.models.logprobs import EntropyMode
 from rmrl.models.lora import is_adapter, merged_name, merged_parameters
-from rmrl.models.packing import FLEX_MULTIPLE, attention, packs, set_attention
+from rmrl.models.packing import FLEX_MULTIPLE, packs, set_attention
+from rmrl.models.sequence_parallel import Slices
 from rmrl.types import TrainBatch
 
 _INNER = "model."
@@ -32,16 +36,22 @@ _INNER = "model."
 
 
 class FSDPPart:
-    """A part whose process has rows of its own, so every process returns results."""
+    """A part whose process has rows of its own, or shares them with its neighbours, of which the
+    first returns results."""
 
-    answers = True
     tensor_format = checkpoint.FORMAT
 
     def __init__(self, settings: TrainSettings, process: ProcessSettings) -> None:
         self._settings = settings
         self._world_size = process.world_size
         self.device = process_group.join_group(process, settings.device)
-        self.packed = packs(settings.model, device=settings.device)
+        rows = row_assignment(settings.trained, process.world_size, section=settings.section)
+        self.answers = process.rank in rows.output_ranks
+        sharing = settings.trained.fsdp_config.ulysses_sequence_parallel_size
+        self._slices = None
+        if sharing > 1:
+            self._slices = Slices.of(process_group.neighbours(sharing, process.timeout_s))
+        self.packed = sharing > 1 or packs(settings.model, device=settings.device)
         trains = settings.role != "ref"
         self._adapted = trains and settings.model.lora_rank > 0
         torch.manual_seed(settings.seed + process.rank)
@@ -52,14 +62,9 @@ class FSDPPart:
             fsdp.param_dtype or fsdp.model_dtype,
             key=f"{settings.section}.fsdp_config.param_dtype",
         )
-        name = attention(
-            settings.model,
-            device=settings.device,
-            dtype=self.compute_dtype,
-            language_model=self.language_model,
-        )
+        name = attention_of(settings, self.language_model, self.compute_dtype)
         set_attention(self.language_model, name)
-        self._multiple = FLEX_MULTIPLE if name == "flex_attention" else 1
+        self._multiple = FLEX_MULTIPLE if name == "flex_attention" else sharing
         self._optimizer = build_optimizer(settings, self.model) if trains else None
         self._model_offloader = model_offloader(self.model, fsdp, self.device)
         self._optimizer_offloader = optimizer_offloader(self._optimizer, fsdp, self.device)
@@ -69,7 +74,8 @@ class FSDPPart:
         return process_group.all_max(count, self.device)
 
     def all_sum(self, values: Sequence[float]) -> list[float]:
-        return process_group.all_sum(values, self.device)
+        counted = [value if self.answers else 0.0 for value in values]
+        return process_group.all_sum(counted, self.device)
 
     def total(self, sums: Mapping[str, float]) -> dict[str, float]:
         return dict(zip(sums, self.all_sum(list(sums.values())), strict=True))
@@ -81,9 +87,11 @@ class FSDPPart:
         limits = logprob_limits(self._settings)
         with torch.no_grad():
             for micro in micros:
-                tokens = self._tokens(micro, limits)
-                outputs_N, energies_N = self._forward(tokens, "energy" if energies else "none")
-                yield outputs_N if energies_N is None else torch.stack([outputs_N, energies_N])
+                outputs_N, energies_N = self._forward(
+                    micro, limits, "energy" if energies else "none"
+                )
+                if self.answers:
+                    yield outputs_N if energies_N is None else torch.stack([outputs_N, energies_N])
         compat.free_gathered(self.model)
 
     def train(self, micros: Sequence[TrainBatch], loss: Loss) -> None:
@@ -91,7 +99,7 @@ class FSDPPart:
         entropy: EntropyMode = "grad" if self._settings.actor.entropy_coeff else "detached"
         limits = update_limits(self._settings.trained, section=self._settings.section)
         for micro in micros:
-            outputs_N, entropy_N = self._forward(self._tokens(micro, limits), entropy)
+            outputs_N, entropy_N = self._forward(micro, limits, entropy)
             # FSDP averages gradients over processes; the parts of the loss are to be added up.
             (loss(micro, outputs_N, entropy_N) * self._world_size).backward()
 
@@ -108,21 +116,31 @@ class FSDPPart:
         if sharing is not None:
             tokens = shared_tokens(micro, self.device, sharing)
         return tokens or response_tokens(
-            micro, self.device, packed=self.packed, multiple=self._multiple
+            micro, self.device, packed=self.packed, multiple=self._multiple, slices=self._slices
         )
 
     def _forward(
-        self, tokens: ResponseTokens, entropy: EntropyMode
+        self, micro: TrainBatch, limits: Limits, entropy: EntropyMode
     ) -> tuple[Tensor, Tensor | None]:
+        """Log-probabilities [N] (a critic's values) and entropies or energies [N], float32."""
+        tokens = self._tokens(micro, limits)
+        of_whole_rows = partial(
+            of_all,
+            index_n=tokens.index_n,
+            size=len(micro.response_mask.values),
+            group=self._slices and self._slices.group,
+        )
         if self._settings.role == "critic":
-            return self.model(tokens.input_ids_BS, tokens.positions_N, tokens.layout), None
-        return self.model(
+            values = self.model(tokens.input_ids_BS, tokens.positions_N, tokens.layout)
+            return of_whole_rows(values), None
+        logprobs, further = self.model(
             tokens.input_ids_BS,
             tokens.positions_N,
             tokens.targets_N,
             entropy,
             tokens.layout,
         )
+        return of_whole_rows(logprobs), None if further is None else of_whole_rows(further)
 
     def step(self, lr: float) -> float:
         assert self._optimizer is not None

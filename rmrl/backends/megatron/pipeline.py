@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from rmrl.backends.base import TrainSettings
@@ -27,6 +26,7 @@ from rmrl.backends.megatron.heads import ValueHead
 from rmrl.backends.megatron.logprobs import agreed_slice_elements, vocab_parallel_logprobs
 from rmrl.backends.megatron.model import MegatronModel
 from rmrl.backends.megatron.rows import Layout, Rows, lay_out
+from rmrl.backends.own_tokens import of_all
 from rmrl.backends.part import Loss
 from rmrl.models.linear_head import kept_elements
 from rmrl.models.logprobs import EntropyMode
@@ -155,8 +155,14 @@ class Pipeline:
     ) -> tuple[Tensor, Tensor | None]:
         """Log-probabilities [N] (a critic's values) and entropies or energies [N], float32."""
         hidden_nH = hidden_BSH.flatten(0, 1).index_select(0, rows.positions_n)
+        of_whole_rows = partial(
+            of_all,
+            index_n=rows.index_n,
+            size=rows.size,
+            group=parallel_state.get_context_parallel_group(),
+        )
         if isinstance(self._model.head, ValueHead):
-            return _of_all(self._model.head.values(hidden_nH), rows), None
+            return of_whole_rows(self._model.head.values(hidden_nH)), None
         shape = self._model.shape
         columns = shape.padded_vocab // self._model.sizes.tensor
         elements = agreed_slice_elements(hidden_nH.device, self._tensor_group)
@@ -172,39 +178,4 @@ class Pipeline:
             slice_rows=max(1, elements // columns),
             kept_rows=kept_elements(elements) // columns,
         )
-        if entropy_n is None:
-            return _of_all(logprobs_n, rows), None
-        return _of_all(logprobs_n, rows), _of_all(entropy_n, rows)
-
-
-def _of_all(own_n: Tensor, rows: Rows) -> Tensor:
-    """One number per response token of whole rows [N], combined from the processes of the
-    context-parallel group."""
-    if rows.index_n is None:
-        return own_n
-    return _Together.apply(
-        own_n[: len(rows.index_n)],
-        rows.index_n,
-        rows.size,
-        parallel_state.get_context_parallel_group(),
-    )
-
-
-class _Together(torch.autograd.Function):
-    """Sum over processes of their values at their places, 0 elsewhere. Every process continues with
-    the same N numbers, so its own gradient is whole."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, own_n: Tensor, index_n: Tensor, size: int, group: dist.ProcessGroup
-    ) -> Tensor:
-        ctx.save_for_backward(index_n)
-        all_N = own_n.new_zeros(size)
-        all_N[index_n] = own_n
-        dist.all_reduce(all_N, group=group)
-        return all_N
-
-    @staticmethod
-    def backward(ctx: Any, grad_N: Tensor) -> tuple[Tensor, None, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        (index_n,) = ctx.saved_tensors
-        return grad_N[index_n], None, None, None
+        return of_whole_rows(logprobs_n), None if entropy_n is None else of_whole_rows(entropy_n)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from rmrl.backends.megatron.attention import zigzag
 from rmrl.backends.objective import to_device
+from rmrl.backends.own_tokens import own_tokens
 from rmrl.types import Ragged, TrainBatch
 
 FILLING_TOKENS = 1024
@@ -121,7 +122,9 @@ def lay_out(batch: TrainBatch, layout: Layout, device: torch.device) -> Rows:
     ]
     positions_N = Ragged.of(before, np.int64).values
     local = layout.own_positions(lengths)
-    positions_n, targets_n, index_n = _own(positions_N, flat[positions_N + 1], local, len(flat))
+    positions_n, targets_n, index_n = own_tokens(
+        positions_N, flat[positions_N + 1], local, len(flat)
+    )
     if local is not None:
         flat = flat[local]
         within = within[local]
@@ -140,18 +143,3 @@ def lay_out(batch: TrainBatch, layout: Layout, device: torch.device) -> Rows:
 
 def _up(lengths: np.ndarray, multiple: int) -> np.ndarray:
     return -(-lengths // multiple) * multiple
-
-
-def _own(
-    positions_N: np.ndarray, targets_N: np.ndarray, local: np.ndarray | None, total: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """(positions among those in this process, targets, places among all N); see `Rows`."""
-    if local is None:
-        return positions_N, targets_N, None
-    place_among_own = np.full(total, -1, np.int64)
-    place_among_own[local] = np.arange(len(local))
-    places_N = place_among_own[positions_N]
-    index_n = np.flatnonzero(places_N >= 0)
-    if not len(index_n):
-        return np.zeros(1, np.int64), np.zeros(1, np.int64), index_n
-    return places_N[index_n], targets_N[index_n], index_n

@@ -23,6 +23,7 @@ REPLACEMENTS = {
     "fsdp_config.optimizer_offload": "megatron.optimizer_offload",
     "fsdp_config.offload_policy": "megatron.param_offload",
     "fsdp_config.fsdp_size": f"megatron.{_TENSOR}",
+    "fsdp_config.ulysses_sequence_parallel_size": f"megatron.{_CONTEXT}",
 }
 """Settings of sharded training -> what to set in MegatronConfig instead."""
 _OWN_ENTRY = {

@@ -27,9 +27,26 @@ print(json.dumps(measured(Case(**json.loads(sys.argv[1])))))
         {"layers": 2, "tokens": 4096},
         {"layers": 3, "checkpointing": False},
         {"layers": 2, "lora_rank": 16},
+        {"layers": 2, "tokens": 16384, "sharing": 4},
     ],
 )
 def test_a_step_is_planned_with_1_to_1_3_times_what_it_takes(settings: dict[str, int]) -> None:
+    numbers = measured(**settings)
+    assert 1.0 <= numbers["planned_to_tracked"] <= 1.3
+    # state is known by headers: what is left are the adapters, which no header names
+    assert numbers["planned_state"] == pytest.approx(numbers["state"], rel=0.02)
+
+
+def test_processes_that_share_rows_hold_their_part_of_the_activations() -> None:
+    """Four with 16,384 tokens hold what each would hold with 4,096 of its own, but for the packed
+    attention's copies of one layer."""
+    shared = measured(layers=3, tokens=16384, sharing=4, checkpointing=False)
+    alone = measured(layers=3, tokens=4096, checkpointing=False)
+    assert shared["beside"] == pytest.approx(alone["beside"], rel=0.05)
+
+
+def measured(**settings: int) -> dict[str, float]:
+    """Measure in a process of its own, which the tracker changes."""
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, json.dumps(settings)],
         capture_output=True,
@@ -37,10 +54,7 @@ def test_a_step_is_planned_with_1_to_1_3_times_what_it_takes(settings: dict[str,
         check=True,
         timeout=600,
     )
-    numbers = json.loads(done.stdout.splitlines()[-1])
-    assert 1.0 <= numbers["planned_to_tracked"] <= 1.3
-    # state is known by headers: what is left are the adapters, which no header names
-    assert numbers["planned_state"] == pytest.approx(numbers["state"], rel=0.02)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_the_7b_was_planned_with_1_to_1_3_times_what_it_takes() -> None:
