@@ -39,7 +39,9 @@ def test_parts_lie_one_behind_the_other():
     ],
 )
 def test_a_model_that_cannot_be_shared_is_told_why(rope: dict[str, Any], heads: int, problem: str):
-    config = LlamaConfig(num_attention_heads=heads, **({"rope_parameters": rope} if rope else {}))
+    config = LlamaConfig(
+        hidden_size=48, num_attention_heads=heads, **({"rope_parameters": rope} if rope else {})
+    )
     got = config_problem(config, 4)
     assert problem in got
     assert bool(problem) == bool(got)

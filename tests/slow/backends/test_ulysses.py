@@ -191,6 +191,8 @@ def test_processes_that_share_rows_compute_as_one(
                 difference = np.abs(np.subtract(got[what][name], values)).max()
                 assert difference <= 1e-6, (what, name)
         elif what.startswith("metrics"):
-            assert got[what] == {name: pytest.approx(v, abs=1e-6) for name, v in numbers.items()}
+            # the norm of the gradient is a sum of squares
+            near = {name: pytest.approx(v, abs=1e-6, rel=3e-6) for name, v in numbers.items()}
+            assert got[what] == near
         else:
             np.testing.assert_allclose(got[what], numbers, atol=2e-6, rtol=0, err_msg=what)
