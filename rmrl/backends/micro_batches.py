@@ -55,7 +55,7 @@ def logprob_limits(settings: TrainSettings, *, packed: bool = False) -> Limits:
 
 
 def _sharing(trained: TrainedConfig) -> int:
-    """The processes that share a micro-batch; the settings limit what one of them computes."""
+    """How many processes share a micro-batch. The settings limit what one computes."""
     return trained.fsdp_config.ulysses_sequence_parallel_size
 
 

@@ -42,8 +42,8 @@ class ResponseTokens:
     layout: Layout | None
     """The place of the rows; None: they are padded."""
     index_n: Tensor | None = None
-    """Where several processes share the rows: places of the tokens that this one computes among all
-    N (rmrl.backends.own_tokens)."""
+    """Where several processes share the rows: which tokens this one computes, by their places among
+    all N (rmrl.backends.own_tokens)."""
 
 
 def to_device(array: np.ndarray, device: torch.device) -> Tensor:
@@ -67,7 +67,7 @@ def response_tokens(
 
     Every row needs at least one prompt token. Packed rows are filled up to a multiple of `multiple`
     tokens by a row of zeros behind them. `slices`: the processes that share packed rows, whose
-    number divides `multiple`; what is returned is this one's part.
+    number divides `multiple`. The result is this one's part.
     """
     sizes_B = batch.tokens.lengths
     responses_B = batch.response_mask.lengths

@@ -1,7 +1,6 @@
-"""Response tokens of which this process computes a part, and the rest comes from the processes that
-share its rows.
+"""Response tokens that processes compute together because they share rows.
 
-Shapes: N response tokens of all rows, flat    n those of them that this process computes
+Shapes: N response tokens in all rows, flat    n those that this process computes
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ def own_tokens(
     positions_N: np.ndarray, targets_N: np.ndarray, local: np.ndarray | None, total: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Return the positions [n] among those in this process, their targets [n], and their places
-    among all N. `local`: this process's positions in the sequence of `total` tokens; None: all of
-    them, and so are the tokens.
+    among all N. `local`: this process's positions in a sequence that has `total` tokens. None: it
+    has them all.
 
     A process without any token has one all the same, without a place: it must take part in the
     backward pass.
@@ -36,16 +35,16 @@ def own_tokens(
 
 
 def of_all(own_n: Tensor, index_n: Tensor | None, *, size: int, group: Any) -> Tensor:
-    """Return one number per response token of whole rows [N = `size`], combined from the processes
-    of `group`, which share them. `index_n`: places of the own ones; None: they are all."""
+    """Return one number per response token in whole rows [N = `size`], combined from `group`, whose
+    processes share them. `index_n`: places that this process computes. None: all."""
     if index_n is None:
         return own_n
     return _Together.apply(own_n[: len(index_n)], index_n, size, group)
 
 
 class _Together(torch.autograd.Function):
-    """Sum over processes of their values at their places, 0 elsewhere. Every process continues with
-    the same N numbers, so its own gradient is whole."""
+    """Add up what processes have at their places. Every process continues with the same N numbers,
+    so its own gradient is whole."""
 
     @staticmethod
     def forward(

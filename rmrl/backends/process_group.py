@@ -75,8 +75,8 @@ def leave_group() -> None:
 
 @cache
 def neighbours(size: int, timeout_s: float) -> dist.ProcessGroup:
-    """The group of `size` processes of consecutive ranks that this process belongs to, one for all
-    models; call in every process."""
+    """This process's group among groups with `size` consecutive ranks, one for all models. Call it
+    in every process."""
     group = dist.new_subgroups(size, timeout=timedelta(seconds=timeout_s))[0]
     assert isinstance(group, dist.ProcessGroup)
     return group

@@ -69,7 +69,7 @@ class MemoryPlan:
 
     def check(self, advice: Callable[[], str] = str) -> None:
         """Raise MemoryPlanError naming the device, the phase, its need, its budget, the largest
-        claims and what to change; `advice` adds to that."""
+        claims and what to change. `advice` adds to that."""
         excess: dict[tuple[str, str], int] = {}
         for device, budget in self.budgets.items():
             for phase in PHASES:

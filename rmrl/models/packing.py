@@ -59,10 +59,10 @@ class PackedRows:
     longest: int
     """Tokens of the longest row."""
     slices: Slices | None = None
-    """The processes that share the sequence; `position_ids_1S` are then those of this one."""
+    """The processes that share the sequence. `position_ids_1S` are then this process's own."""
 
     def cut(self, slices: Slices) -> PackedRows:
-        """Return the part of these rows that this process computes."""
+        """Return what this process computes."""
         own = self.position_ids_1S[:, slices.own(self.position_ids_1S.shape[1])]
         return replace(self, position_ids_1S=own, slices=slices)
 
@@ -179,7 +179,7 @@ def sharing_problem(
     dtype: torch.dtype,
     language_model: PreTrainedModel | None = None,
 ) -> str:
-    """Reason why processes cannot share rows (rmrl.models.sequence_parallel), with a remedy; "" if
+    """Reason why processes cannot share rows (rmrl.models.sequence_parallel), with a remedy. "" if
     they can."""
     if model.share_prompts:
         return (

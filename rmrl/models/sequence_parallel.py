@@ -6,8 +6,8 @@
 Only attention looks along the sequence. Before it the processes exchange heads for tokens, after it
 tokens for heads.
 
-Shapes: T tokens of the sequence    t those of this process, T / size    n heads (keys and values
-may have fewer)    m heads of this process    d channels
+Shapes: T tokens in the sequence    t this process's own, T / size    n heads (keys and values may
+have fewer)    m this process's own    d channels
 """
 
 from __future__ import annotations
@@ -24,31 +24,30 @@ from torch.distributed._functional_collectives import all_to_all_single_autograd
 from rmrl.models.layer_configs import layer_configs
 
 _MEASURING_ROPE = {"dynamic", "longrope"}
-"""Kinds of rotary embedding whose angles depend on the largest position that a process computes."""
+"""Kinds whose angles depend on the largest position that a process computes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """The processes that share a sequence, in the order of their parts. Every call is made in all
-    of them together."""
+    """The processes that share a sequence, ordered by their parts. All make every call together."""
 
     group: dist.ProcessGroup
     size: int
     rank: int
-    """Of this process in the group."""
+    """This process's place in the group."""
 
     @classmethod
     def of(cls, group: dist.ProcessGroup) -> Slices:
         return cls(group, group.size(), group.rank())
 
     def own(self, total: int) -> slice:
-        """Return the positions of this process in a sequence of `total` tokens, a multiple of
+        """Return this process's positions where the sequence has `total` tokens, a multiple of
         `size`."""
         length = total // self.size
         return slice(self.rank * length, (self.rank + 1) * length)
 
     def to_heads(self, *parts_tnd: Tensor) -> Iterator[Tensor]:
-        """Yield queries, keys and values of all tokens [T, m, d] from those of own [t, n, d]."""
+        """Yield queries, keys and values for all tokens [T, m, d] from its own [t, n, d]."""
         count = parts_tnd[0].shape[1]
         parts: list[Tensor] = []
         for part_tnd in parts_tnd:
@@ -61,18 +60,18 @@ class Slices:
         yield from whole_Tmd.split(widths, dim=1)
 
     def to_tokens(self, output_Tmd: Tensor) -> Tensor:
-        """Return attention's output of own tokens [t, n, d]."""
+        """Return attention's output for its own tokens [t, n, d]."""
         by_process = output_Tmd.unflatten(0, (self.size, -1))
         return self._exchanged(by_process).transpose(0, 1).flatten(1, 2)
 
     def _exchanged(self, tensor: Tensor) -> Tensor:
-        """Send entry i of the first dimension to process i; return what they sent, by process."""
+        """Send entry i in the first dimension to process i. Return what they sent, by process."""
         return all_to_all_single_autograd(tensor.contiguous(), None, None, self.group)
 
 
 def copies_of_heads(heads: int, *, queries: int, size: int) -> int:
-    """Return how often each of `heads` keys and values is repeated, at least, so that `size`
-    processes get as many, each with the queries that read them. `size` divides `queries`."""
+    """Return how often each key and value is repeated, at least, so that `size` processes get as
+    many, each with the queries that read them. `size` divides `queries`."""
     return next(
         copies
         for copies in range(1, queries // heads + 1)
@@ -81,8 +80,8 @@ def copies_of_heads(heads: int, *, queries: int, size: int) -> int:
 
 
 def config_problem(config: Any, size: int) -> str:
-    """Return the reason why `size` processes cannot share the sequences of a model with this config
-    of transformers; "" if they can."""
+    """Return the reason why `size` processes cannot share sequences where the model has this
+    transformers config. "" if they can."""
     for layer in layer_configs(config.get_text_config()):
         heads = getattr(layer, "num_attention_heads", None)
         if not heads or heads % size:
@@ -100,8 +99,7 @@ def config_problem(config: Any, size: int) -> str:
 
 
 def _rope_types(rope: Any) -> set[str]:
-    """Return the kinds of rotary embedding in a config's `rope_parameters`, some of which have an
-    entry for each type of layer."""
+    """Return the kinds in a config's `rope_parameters`, which may have an entry per layer type."""
     if not isinstance(rope, dict):
         return set()
     types = {str(rope["rope_type"])} if "rope_type" in rope else set[str]()

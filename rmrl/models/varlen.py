@@ -187,8 +187,8 @@ def _forward(
     **others: Any,
 ) -> tuple[Tensor, None]:
     """transformers' interface of an attention: [B, n, S, d] -> [B, S, n, d]. Without boundaries
-    every one of the B rows is S long. With `slices` the tokens are this process's part of the rows
-    in the boundaries."""
+    every one of the B rows is S long. With `slices` the tokens are this process's part, and the
+    boundaries are those in whole rows."""
     refused = [
         name for name in ("softcap", "s_aux", "position_bias") if others.get(name) is not None
     ]

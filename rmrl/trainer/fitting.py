@@ -18,8 +18,8 @@ from rmrl.trainer.plan import Extras
 def fitting_advice(
     config: Config, extras: Extras, *, device: str, plan: Callable[[Config, Extras], MemoryPlan]
 ) -> str:
-    """Return a sentence with the settings of micro-batches with which `plan` fits, of which as few
-    processes as possible share a row; "" where there are none."""
+    """Return a sentence with settings for micro-batches that make `plan` fit, with as few processes
+    as possible that share a row. "" where there are none."""
     longest = config.data.max_prompt_length + config.data.max_response_length
     for size in range(1, config.trainer.world_size + 1):
         tried, others = deepcopy((config, extras))
@@ -42,8 +42,8 @@ def fitting_advice(
 
 
 def _share(trained: TrainedConfig, section: str, *, size: int, tokens: int) -> list[str]:
-    """Let `size` processes share rows, in micro-batches of the longest row at most, of which each
-    has `tokens`; return the settings that this changes."""
+    """Let `size` processes share rows, each with `tokens` at most. Return the settings that this
+    changes."""
     changed: list[str] = []
     if trained.fsdp_config.ulysses_sequence_parallel_size != size:
         trained.fsdp_config.ulysses_sequence_parallel_size = size

@@ -18,8 +18,8 @@ def test_sharded_training_gives_every_process_rows_of_its_own(strategy: str):
 @pytest.mark.parametrize("strategy", ["fsdp", "fsdp2"])
 def test_neighbours_share_rows_and_the_first_answers(strategy: str):
     pairs = ActorConfig(strategy=strategy, fsdp_config=FSDPConfig(ulysses_sequence_parallel_size=2))
-    made = row_assignment(pairs, 6, section="actor_rollout_ref.actor")
-    assert made == RowAssignment(share_of=(0, 0, 1, 1, 2, 2), output_ranks=(0, 2, 4))
+    assignment = row_assignment(pairs, 6, section="actor_rollout_ref.actor")
+    assert assignment == RowAssignment(share_of=(0, 0, 1, 1, 2, 2), output_ranks=(0, 2, 4))
     with pytest.raises(
         ConfigError, match=r"critic\.fsdp_config\.ulysses_.*_size=2 does not divide the 3 .* of 3$"
     ):

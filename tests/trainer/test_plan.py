@@ -174,7 +174,7 @@ def test_a_whole_7b_trains_on_one_card_of_80_gb_with_offload_policy(tmp_path: Pa
 
 
 def long_rows(tmp_path: Path, tokens: int) -> tuple[Config, Devices]:
-    """A 7B on eight cards of 80 GB."""
+    """A 7B on eight cards with 80 GB each."""
     run = config(checkpoint_7b(tmp_path))
     run.trainer.n_gpus_per_node = 8
     run.actor_rollout_ref.rollout.free_cache_engine = True
@@ -204,7 +204,7 @@ def test_activations_that_do_not_fit_are_cut_smaller_or_shared(
 
 
 def test_no_size_is_proposed_where_none_fits(tmp_path: Path) -> None:
-    """28 heads of attention on 8 processes: 4 is the largest size there is."""
+    """28 attention heads on 8 processes: 4 is the largest size there is."""
     run, devices = long_rows(tmp_path, 2**22)
     with pytest.raises(MemoryPlanError) as error:
         _check_memory(run, [], devices, extras=Extras())

@@ -159,7 +159,7 @@ def test_sharded_training_gathers_two_layers_and_the_root(model: ModelConfig) ->
 
 
 def test_processes_that_share_rows_hold_a_part_of_the_activations(model: ModelConfig) -> None:
-    """All that a token needs is linear in the tokens of a process, but for a slice of logits."""
+    """All that a token needs is linear in a process's tokens, but for a slice with logits."""
     model.override_config = {"vocab_size": 16}
     shared = ActorConfig(fsdp_config=FSDPConfig(ulysses_sequence_parallel_size=4))
 

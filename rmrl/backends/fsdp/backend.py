@@ -82,13 +82,13 @@ def _division_problem(setting: str, processes: int, default: str) -> str:
 
 
 def sharing_of(trained: TrainedConfig, section: str) -> tuple[int, str]:
-    """Return the number of processes that share every row, and the setting as text."""
+    """Return how many processes share every row, and the setting as text."""
     size = trained.fsdp_config.ulysses_sequence_parallel_size
     return size, f"{section}.fsdp_config.ulysses_sequence_parallel_size={size}"
 
 
 def _row_assignment(trained: TrainedConfig, world_size: int, section: str) -> RowAssignment:
-    """Give neighbouring processes the same rows; the first of them answers."""
+    """Give neighbouring processes the same rows, for which the first answers."""
     size, setting = sharing_of(trained, section)
     if world_size % size:
         raise ConfigError(_division_problem(setting, world_size, "1: each has rows of its own"))
@@ -137,7 +137,7 @@ def _sharing_problems(sharding: Sharding) -> Iterator[str]:
 
 
 def _shape_problems(sharding: Sharding) -> Iterator[str]:
-    """Yield reasons why processes cannot share the rows of this model."""
+    """Yield reasons why processes cannot share rows that this model computes."""
     size, setting = sharing_of(sharding.trained, sharding.section)
     if size == 1:
         return

@@ -96,7 +96,7 @@ def build_model(settings: TrainSettings, device: torch.device) -> tuple[nn.Modul
 def attention_of(
     settings: TrainSettings, language_model: PreTrainedModel, dtype: torch.dtype
 ) -> str:
-    """The name of the attention to compute with. Raises ConfigError where it cannot run."""
+    """The attention to compute with, by name. Raises ConfigError where it cannot run."""
     size, setting = sharing_of(settings.trained, settings.section)
     if size == 1:
         return attention(

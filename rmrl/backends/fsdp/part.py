@@ -36,8 +36,8 @@ _INNER = "model."
 
 
 class FSDPPart:
-    """A part whose process has rows of its own, or shares them with its neighbours, of which the
-    first returns results."""
+    """A part whose process has its own rows, or shares rows with its neighbours, where the first
+    process returns results."""
 
     tensor_format = checkpoint.FORMAT
 
@@ -74,8 +74,9 @@ class FSDPPart:
         return process_group.all_max(count, self.device)
 
     def all_sum(self, values: Sequence[float]) -> list[float]:
-        counted = [value if self.answers else 0.0 for value in values]
-        return process_group.all_sum(counted, self.device)
+        if not self.answers:
+            values = [0.0] * len(values)
+        return process_group.all_sum(values, self.device)
 
     def total(self, sums: Mapping[str, float]) -> dict[str, float]:
         return dict(zip(sums, self.all_sum(list(sums.values())), strict=True))
@@ -140,7 +141,9 @@ class FSDPPart:
             entropy,
             tokens.layout,
         )
-        return of_whole_rows(logprobs), None if further is None else of_whole_rows(further)
+        if further is not None:
+            further = of_whole_rows(further)
+        return of_whole_rows(logprobs), further
 
     def step(self, lr: float) -> float:
         assert self._optimizer is not None

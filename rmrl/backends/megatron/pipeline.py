@@ -178,4 +178,6 @@ class Pipeline:
             slice_rows=max(1, elements // columns),
             kept_rows=kept_elements(elements) // columns,
         )
-        return of_whole_rows(logprobs_n), None if entropy_n is None else of_whole_rows(entropy_n)
+        if entropy_n is not None:
+            entropy_n = of_whole_rows(entropy_n)
+        return of_whole_rows(logprobs_n), entropy_n

@@ -104,9 +104,9 @@ class FSDPConfig:
     fsdp_size: int = changeable(-1)
     """Processes per shard group; -1: all of them. Smaller: replicas of shards."""
     ulysses_sequence_parallel_size: int = positive(1, may_change=True)
-    """Processes that share every row: each computes a part of its tokens in all layers, and some
-    heads of attention for all of them (arXiv:2309.14509). For rows whose activations do not fit one
-    device. Above 1 rows are packed."""
+    """Processes that share every row: each computes some tokens in all layers, and some attention
+    heads for all tokens (arXiv:2309.14509). For rows whose activations do not fit one device. Above
+    1 rows are packed."""
     compile_layers: bool = changeable(False)
     """Compile the decoder layers with torch.compile, once for rows of all lengths; the first
     micro-batch waits for it, a minute or more."""

@@ -1,4 +1,4 @@
-"""Rows that several processes share: the losses, metrics and gradients of one process that has them
+"""Rows that several processes share: losses, metrics and gradients as in one process that has them
 alone."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.backends.policies import (
 
 Result = dict[str, Any]
 HEADS = {"grouped": (8, 2), "uneven": (12, 3), "whole": (4, 4)}
-"""Name of the checkpoint -> heads of queries, of keys and values. Four processes repeat 2 keys
+"""Checkpoint -> heads for queries, for keys and values. Four processes repeat 2 keys
 twice, and 3 keys four times."""
 CASES: dict[str, dict[str, Any]] = {
     "policy": {},
@@ -62,7 +62,7 @@ BATCHES = ("ragged", "shorter than the group")
 
 
 def settings_of(case: str, folder: str, **fsdp: Any) -> TrainSettings:
-    """float32, and an epsilon of AdamW by which rounding stays as small in the weights."""
+    """float32, and an epsilon in AdamW by which rounding stays as small in the weights."""
     entries = CASES[case]
     role = entries.get("role", "actor")
     optim = OptimConfig(lr=1e-3, eps=1e-2)
@@ -76,7 +76,7 @@ def settings_of(case: str, folder: str, **fsdp: Any) -> TrainSettings:
 
 
 def batch_of(name: str, role: str) -> TrainBatch:
-    """Seven rows; or one of three tokens, where a second pair has none at all."""
+    """Seven rows, or one with three tokens, where a second pair has none at all."""
     make = make_critic_batch if role == "critic" else make_batch
     if name == "ragged":
         return make(7, seed=7)
@@ -89,8 +89,8 @@ def batch_of(name: str, role: str) -> TrainBatch:
 
 
 def run_case(case: str, folder: str, process: ProcessSettings, **fsdp: Any) -> Result:
-    """What the engine answers, and the metrics and gradients of an update, of each batch; and the
-    weights after them."""
+    """What the engine answers and what an update gives, for each batch, and the weights after
+    them."""
     settings = settings_of(case, folder, **fsdp)
     engine = FSDPEngine(settings=settings, process=process)
     assignment = row_assignment(settings.trained, process.world_size, section=settings.section)
@@ -112,7 +112,7 @@ def run_case(case: str, folder: str, process: ProcessSettings, **fsdp: Any) -> R
 
 
 def noted_gradients(engine: FSDPEngine) -> dict[str, list[float]]:
-    """Whole gradients by the parameters' names, once the next update is made; under fsdp2."""
+    """Whole gradients by the parameters' names, once the next update is made, under fsdp2."""
     noted: dict[str, list[float]] = {}
     part: Any = engine._part  # pyright: ignore[reportPrivateUsage]
 

@@ -38,15 +38,15 @@ def test_a_step_is_planned_with_1_to_1_3_times_what_it_takes(settings: dict[str,
 
 
 def test_processes_that_share_rows_hold_their_part_of_the_activations() -> None:
-    """Four with 16,384 tokens hold what each would hold with 4,096 of its own, but for the packed
-    attention's copies of one layer."""
+    """Four with 16,384 tokens hold what each would hold with 4,096, but for one layer's copies in
+    packed attention."""
     shared = measured(layers=3, tokens=16384, sharing=4, checkpointing=False)
     alone = measured(layers=3, tokens=4096, checkpointing=False)
     assert shared["beside"] == pytest.approx(alone["beside"], rel=0.05)
 
 
 def measured(**settings: int) -> dict[str, float]:
-    """Measure in a process of its own, which the tracker changes."""
+    """Measure in a new process, which the tracker changes."""
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, json.dumps(settings)],
         capture_output=True,
