@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rmrl.commands.command import FUNCTIONS, REWARD_KEYS, KeyCommand
+from rmrl.commands.command import COLUMNS, FUNCTIONS, REWARD_KEYS, KeyCommand
 from rmrl.config.schema import CalibrateConfig
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Calibrate(KeyCommand[CalibrateConfig, "CheckedCalibration", Mapping[str, A
         "data.files": "rows with people's labels",
         "calibrate.label": "column of the labels",
         "calibrate.scored": "true: the rows are scored already",
-        "data.prompt_key": "column of the prompt",
+        "data.columns": COLUMNS,
         "out": "folder of the calibration",
         "trainer.device": "auto, cuda or cpu",
     }

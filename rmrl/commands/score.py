@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rmrl.commands.command import FUNCTIONS, REWARD_KEYS, KeyCommand
+from rmrl.commands.command import COLUMNS, FUNCTIONS, REWARD_KEYS, KeyCommand
 from rmrl.config.schema import ScoreConfig
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ class Score(KeyCommand[ScoreConfig, "CheckedScoring", "Summary | str"]):
     checking = "the configuration, the data and the rewards"
     keys = REWARD_KEYS | {
         "data.files": "parquet, jsonl or csv files of rows with responses",
-        "data.prompt_key": "column of the prompt",
-        "data.response_key": "column of the response, or list of responses",
+        "data.columns": COLUMNS,
+        "data.sample": "number of rows, drawn at random; left out: all",
         "out": "file to write: .parquet, .jsonl or .csv",
         "select": "best: a further file with the best response of each prompt",
         "trainer.device": "auto, cuda or cpu",

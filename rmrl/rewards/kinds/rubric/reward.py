@@ -60,7 +60,7 @@ _prefixes = itertools.count(1)
 _END = "Criterion:\n"
 """The text of the template from which on the inputs of a response differ."""
 _MOST_ANSWERS = 256
-"""Sets of answers whose tokens are kept. Each row may bring its own, for as long as a server runs."""
+"""Sets of answers whose tokens are kept: each row that a server answers may bring its own."""
 _PARTS_AT_MOST = 3
 """Parts that wait for answers at a time: one is answered while the next ones are rendered."""
 
