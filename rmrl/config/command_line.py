@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rmrl.errors import ConfigError
 from rmrl.files import DATA_SUFFIXES
 
 FOLDER = ("--config-dir", "-cd")
@@ -124,7 +125,7 @@ def is_flag(word: str, before: str) -> bool:
 
 def pop_flag(arguments: Sequence[str], names: Sequence[str]) -> tuple[str | None, list[str]]:
     """Return (value of the flag or None, the other arguments), for `--flag value` and
-    `--flag=value`."""
+    `--flag=value`. Raises ConfigError for a flag without a value."""
     value: str | None = None
     rest: list[str] = []
     words = iter(arguments)
@@ -132,6 +133,8 @@ def pop_flag(arguments: Sequence[str], names: Sequence[str]) -> tuple[str | None
         flag, equals, text = word.partition("=")
         if flag in names:
             value = text if equals else next(words, "")
+            if not value or value.startswith("-"):
+                raise ConfigError(f"{flag}: its value is missing; give {flag}=<value>")
         else:
             rest.append(word)
     return value, rest

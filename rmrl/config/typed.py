@@ -69,9 +69,10 @@ def _unknown_keys(
             yield from _unknown_keys(root, value, (*path, str(name)))
 
 
-def unknown_key(schema: type, key: str) -> str | None:
-    """Return a sentence when `key` (dotted) is not a field of the dataclass tree, None when it is.
-    Free-form dict fields accept any key below them."""
+def unknown_key(schema: type, key: str, value: Any = None) -> str | None:
+    """Return a sentence when `key` (dotted) is not a field of the dataclass tree, or takes a mapping
+    where `value` is a text, number or list; else None. Free-form dict fields accept any key below
+    them."""
     node: Any = schema
     path: list[str] = []
     for part in key.split("."):
@@ -85,6 +86,9 @@ def unknown_key(schema: type, key: str) -> str | None:
             return f"{key}: no key '{part}' in {where}{did_you_mean(part, list(fields))}"
         node = fields[part]
         path.append(part)
+    is_other = isinstance(value, str | int | float | list) and not str(value).startswith("${")
+    if is_other and typing.get_origin(node) is dict:
+        return f"{key}={value}: give names with their values, e.g. {key}={{name: value}}"
     return None
 
 

@@ -176,6 +176,8 @@ MISTYPED = {
     "reward=mien --config-dir conf": "reward=mien: nothing named 'mien'; did you mean 'mine'",
     "reward=mine": "nothing named 'mine'; known: (none); give a file, reward=path/to/section.yaml, or a folder with reward/mine.yaml",
     "reward=none.yaml": "none.yaml does not exist; give a YAML file with a section `reward`",
+    "reward=mine --config-dir": "--config-dir: its value is missing; give --config-dir=<value>",
+    "reward=mine --config-dir --cfg job": "--config-dir: its value is missing; give",
     "--config-dir nowhere reward=mine": "--config-dir=nowhere: no such folder",
     "--config-dir conf --config-name jb": "--config-name=jb: no such file in conf; did you mean 'job'",
     "--config-dir conf --config-name plain": "--config-name=plain starts from none of rmrl's configurations; this command needs a file with the line defaults: [ppo_trainer, _self_]",
