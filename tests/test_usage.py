@@ -8,6 +8,8 @@ import rmrl
 from rmrl.cli import main
 from rmrl.commands import COMMANDS, PURPOSES
 from rmrl.commands.cache import _PARTS
+from rmrl.commands.command import FUNCTIONS
+from rmrl.config.load import compose_config
 from rmrl.config.schema import (
     CalibrateConfig,
     CompareConfig,
@@ -62,6 +64,22 @@ def test_every_help_begins_with_the_call_and_the_purpose_and_has_an_example(
     assert lines[0].endswith(f": {purposes[words[-1]]}")
     assert lines[2].startswith(("    rmrl ", "    python -m rmrl.main_"))
     assert words[-1] in lines[2] or f"main_{words[-1]}" in lines[2] or words == ["train"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_examples_of_a_help_name_rewards_that_ship_and_leave_nothing_out(name: str) -> None:
+    text = "\n".join(COMMANDS[name].examples).replace("\\\n", "")
+    assert "..." not in text
+    for line in text.splitlines():
+        words = [word for word in line.split() if "=" in word]
+        for word in words:
+            key, _, value = word.partition("=")
+            if key == "reward.models":
+                for reward in value.strip("[]").split(","):
+                    assert (FUNCTIONS / f"{reward}.py").is_file()
+        if name in ROOTS and name != "check":
+            keys = [word.replace("data=", "data.files=") for word in words]
+            compose_config([word for word in keys if "section.yaml" not in word], ROOTS[name][1])
 
 
 def test_a_mistyped_flag_is_answered_with_what_to_type(

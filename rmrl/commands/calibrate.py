@@ -16,9 +16,10 @@ class Calibrate(KeyCommand[CalibrateConfig, "CheckedCalibration", Mapping[str, A
     """Score the rows, or read the scores in them, and fit a map per reward."""
 
     examples = (
-        "python -m rmrl.main_calibrate reward.models=[judge] reward.specs.judge.path=... \\",
-        "    data.files=labelled.jsonl calibrate.label=label out=runs/calibration",
-        "python -m rmrl.main_calibrate reward.models=[judge] ... calibrate.scored=true \\",
+        "python -m rmrl.main_calibrate reward.models=[relevance] \\",
+        "    reward.specs.relevance.path=.models/ms-marco-minilm data.files=labelled.jsonl \\",
+        "    calibrate.label=label out=runs/calibration",
+        "rmrl calibrate reward=path/to/section.yaml calibrate.scored=true \\",
         "    data.files=scored.jsonl calibrate.label=label out=runs/calibration",
     )
     root = CalibrateConfig

@@ -61,7 +61,7 @@ class Check(FlagCommand[Plan, None]):
 
     usage = "[key=value ...] [flags]"
     examples = (
-        "rmrl check reward.models=[a,b] data.files=responses.parquet",
+        "rmrl check reward.models=[gsm8k,math_verify] data.files=responses.parquet",
         "rmrl check <the arguments of rmrl train>",
     )
     keys = REWARD_KEYS | {

@@ -22,9 +22,9 @@ class Score(KeyCommand[ScoreConfig, "CheckedScoring", "Summary | str"]):
     model, and starts and writes nothing."""
 
     examples = (
-        "python -m rmrl.main_score reward.models=[a,b] reward.weights=[0.3,0.5] \\",
+        "python -m rmrl.main_score reward.models=[gsm8k,math_verify] reward.weights=[0.3,0.5] \\",
         "    data.files=responses.parquet out=scored.parquet",
-        "rmrl score reward.models=[a,b] data.files=responses.parquet --dry-run",
+        "rmrl score reward.models=[gsm8k] data.files=responses.parquet --dry-run",
     )
     root = ScoreConfig
     checking = "the configuration, the data and the rewards"

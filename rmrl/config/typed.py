@@ -62,7 +62,7 @@ def _unknown_keys(
 ) -> Iterator[str]:
     for name, value in content.items():
         key = ".".join((*path, str(name)))
-        problem = unknown_key(root, key)
+        problem = unknown_key(root, key, value)
         if problem:
             yield problem
         elif isinstance(value, Mapping) and not is_free(annotation(root, key)):
@@ -82,7 +82,15 @@ def unknown_key(schema: type, key: str, value: Any = None) -> str | None:
         fields = typing.get_type_hints(node)
         if part not in fields:
             where = ".".join(path) or "the top level"
-            return f"{key}: no key '{part}' in {where}{did_you_mean(part, list(fields))}"
+            hint = did_you_mean(part, list(fields))
+            homes = [
+                f"{name}.{part}"
+                for name, kind in fields.items()
+                if part in getattr(kind, "__dataclass_fields__", ())
+            ]
+            if homes:
+                hint = f"; did you mean {' or '.join(homes)}?"
+            return f"{key}: no key '{part}' in {where}{hint}"
         node = fields[part]
         path.append(part)
     is_other = isinstance(value, str | int | float | list) and not str(value).startswith("${")
