@@ -45,7 +45,7 @@ class Command(Generic[Settings, Checked, Result]):
     """
 
     usage: ClassVar[str] = "[key=value ...]"
-    """Words behind the name of the command, for the first line of the help."""
+    """Words behind the name, in the first line."""
     examples: ClassVar[Sequence[str]]
     """Lines of the help. The docstring of the class stands below them."""
     keys: ClassVar[Mapping[str, str]] = {}
@@ -72,8 +72,7 @@ class Command(Generic[Settings, Checked, Result]):
         bad news."""
 
     def about(self) -> str:
-        """Return how the command is called and its purpose, examples, the docstring of the class
-        and the keys."""
+        """Return the call with its purpose, the examples, the class docstring and the keys."""
         parts = [
             f"rmrl {self.name} {self.usage}: {self.purpose}",
             textwrap.indent("\n".join(self.examples), "    "),
@@ -132,7 +131,7 @@ class KeyCommand(Command[Root, Checked, Result]):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Of the help of argparse only the lists of words and flags. An error says what to type."""
+    """Lists words and flags below our own text. An error says what to type."""
 
     def __init__(self, **options: Any) -> None:
         formatter = partial(argparse.RawDescriptionHelpFormatter, width=100)

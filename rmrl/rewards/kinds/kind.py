@@ -80,7 +80,7 @@ class Kind:
 
     @classmethod
     def missing_references(cls, spec: RewardSpec, items: Sequence[ScoreItem]) -> list[str]:
-        """Say of each row why it has nothing to compare the response with; "" where it has."""
+        """Say why each row has nothing to compare the response with; "" where it has."""
         del spec
         return [""] * len(items)
 

@@ -16,7 +16,7 @@ import math
 import os.path
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -55,12 +55,11 @@ from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Sampling, ScoreItem, ScoreResult
 
 Case = tuple[ScoreItem, ...]
-Choices = tuple[tuple[str, float], ...]
 _prefixes = itertools.count(1)
 _END = "Criterion:\n"
 """The text of the template from which on the inputs of a response differ."""
 _MOST_ANSWERS = 256
-"""Sets of answers whose tokens are kept: each row that a server answers may bring its own."""
+"""Answers that are kept with their tokens: each row that a server scores may bring others."""
 _PARTS_AT_MOST = 3
 """Parts that wait for answers at a time: one is answered while the next ones are rendered."""
 
@@ -113,9 +112,13 @@ class RubricReward(Kind):
         super().__init__(spec, context)
         self._options: Options = spec.options
         self._sampling = token_sampling(spec.sampling)
-        self._where = f"reward.specs.{spec.name}.criteria"
         self._criteria = RowCriteria(spec.options, f"reward.specs.{spec.name}")
-        self._answers = lru_cache(_MOST_ANSWERS)(self._score_tokens)
+        score_tokens = partial(
+            ScoreTokens,
+            tokenizer=context.tokenizer(spec.engines["main"].path),
+            where=f"reward.specs.{spec.name}.criteria: choices",
+        )
+        self._answers = lru_cache(_MOST_ANSWERS)(score_tokens)
         # Answers that are no single tokens are found here, before any row is scored.
         for criterion in self._criteria.configured:
             self._answers(criterion.choices).ids_after("")
@@ -176,7 +179,7 @@ class RubricReward(Kind):
         try:
             for choices in {criterion.choices for criterion in criteria}:
                 where_choices = f"{where}.criteria: choices"
-                ScoreTokens(dict(choices), tokenizer, where=where_choices).ids_after("")
+                ScoreTokens(choices, tokenizer, where=where_choices).ids_after("")
         except ConfigError as error:
             return " ".join(error.problems)
         return ""
@@ -305,11 +308,6 @@ class RubricReward(Kind):
                 reads.append(as_judge_input(fill(template("rubric"), values), exhibit, tokenizer))
         where = f"reward '{self._spec.name}'"
         return tokenize_ends(inputs, tokenizer, end=_END, where=where)
-
-    def _score_tokens(self, choices: Choices) -> ScoreTokens:
-        """The answers to a criterion."""
-        tokenizer = self._context.tokenizer(self._spec.engines["main"].path)
-        return ScoreTokens(dict(choices), tokenizer, where=f"{self._where}: choices")
 
     def _choose_tokens(self, asked: _Asked, judged: Judged, reads: tuple[Rendered, ...]) -> None:
         """Set the inputs of a row and the tokens of the answers to each; a problem where an answer

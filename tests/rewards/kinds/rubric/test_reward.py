@@ -455,11 +455,11 @@ def test_an_edited_file_of_criteria_is_another_reward(tmp_path: Path):
 async def test_answers_of_rows_own_criteria_are_not_kept_forever(
     tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    made: list[ScoreTokens] = []
+    built: list[ScoreTokens] = []
 
     def tokens(*args: Any, **kwargs: Any) -> ScoreTokens:
-        made.append(ScoreTokens(*args, **kwargs))
-        return made[-1]
+        built.append(ScoreTokens(*args, **kwargs))
+        return built[-1]
 
     monkeypatch.setattr(rubric_reward, "ScoreTokens", tokens)
     options = RubricReward.Options(criteria_from="extra_info.rubrics")
@@ -468,17 +468,17 @@ async def test_answers_of_rows_own_criteria_are_not_kept_forever(
     answers = [{"N": 0.0, "Y": (1 + number) / count} for number in range(count)]
     rows = with_rubrics(
         items(*map(str, range(count))),
-        *([{"text": "x", "choices": own}] for own in answers),
+        *([{"text": "x", "choices": choices}] for choices in answers),
     )
     results = await reward.score(rows)
     assert {result.status for result in results} == {"ok"}
     values = [result.value for result in results]
     assert values == pytest.approx([(1 + number) / count / 2 for number in range(count)])
-    kept = weakref.WeakSet(made)
-    made.clear()
+    alive = weakref.WeakSet(built)
+    built.clear()
     del results
     gc.collect()
-    assert len(kept) == rubric_reward._MOST_ANSWERS
+    assert len(alive) == rubric_reward._MOST_ANSWERS
 
 
 def test_a_file_of_criteria_is_read_once_for_the_first_rows(
@@ -493,8 +493,8 @@ def test_a_file_of_criteria_is_read_once_for_the_first_rows(
         return read_criteria(document, **kwargs)
 
     monkeypatch.setattr(find_criteria, "read_criteria", counted)
-    made = spec("rubric", options=RubricReward.Options(criteria=str(path)))
-    assert RubricReward.missing_references(made, items("1", "2", "3")) == ["", "", ""]
+    criteria = spec("rubric", options=RubricReward.Options(criteria=str(path)))
+    assert RubricReward.missing_references(criteria, items("1", "2", "3")) == ["", "", ""]
     assert len(reads) == 1
 
 
