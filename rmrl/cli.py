@@ -43,7 +43,7 @@ def _overview() -> str:
         [
             "rmrl <command> [key=value ...]: score responses with many rewards, and train on them",
             "",
-            "    rmrl score reward.models=[length] data.files=rows.jsonl out=scored.jsonl",
+            "    rmrl score reward.models=[gsm8k] data.files=rows.jsonl out=scored.jsonl",
             "",
             *aligned(list(PURPOSES.items())),
             "",

@@ -162,8 +162,8 @@ class Problems:
 
     def raise_any(self) -> None:
         """Raise the error itself where there is one, a ConfigError with the sentences of all where
-        there are several, nothing without errors."""
-        if len(self._errors) == 1:
+        there are several, nothing without errors. Errors with the same text count as one."""
+        if len({str(error) for error in self._errors}) == 1:
             raise self._errors[0]
         sentences: list[str] = []
         for error in self._errors:

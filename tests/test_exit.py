@@ -111,6 +111,15 @@ def test_ctrl_c_in_a_command_is_cleaned_up_after_the_imports() -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_an_error_of_two_checks_with_one_text_keeps_its_code():
+    problems = errors.Problems()
+    for _ in range(2):
+        with problems.collecting():
+            raise errors.DataError("rows.jsonl does not exist")
+    with pytest.raises(errors.DataError, match=r"^rows.jsonl does not exist$"):
+        problems.raise_any()
+
+
 def test_no_error_is_0():
     with exit_code() as code:
         pass

@@ -28,6 +28,8 @@ def test_mistakes_are_sentences_with_their_codes(
     run = write_run(tmp_path / "run")
     assert main(["report", str(tmp_path)]) == 6
     assert "holds no samples.jsonl" in capsys.readouterr().err
+    assert main(["report", str(tmp_path / "none.jsonl")]) == 6
+    assert "none.jsonl does not exist; need" in capsys.readouterr().err
     assert main(["report", str(run), "--out", str(tmp_path / "none" / "page.html")]) == 6
     assert "give another --out" in capsys.readouterr().err
     assert main(["report", str(run), str(run), str(run)]) == 2

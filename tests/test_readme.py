@@ -48,6 +48,14 @@ def test_make_targets_named_in_the_readme_exist():
     assert {"demo", "test", "test-all"} <= targets
 
 
+def test_how_long_the_demo_takes_stands_on_its_own_page_alone():
+    duration = re.compile(r"(?i)demo[^.\n]*\bminutes?\b|\bminutes?\b[^.;\n]*demo\b")
+    found = [page.name for page in PAGES if duration.search(page.read_text(encoding="utf-8"))]
+    assert found == []
+    page = (ROOT / "examples/demo/README.md").read_text(encoding="utf-8")
+    assert len(re.findall(r"about \d+ minutes", page)) == 1
+
+
 def commands() -> list[str]:
     """Command lines of the README's bash blocks, in order; lines joined by && are one."""
     lines = [line for block in blocks(ROOT / "README.md", "bash") for line in block.splitlines()]

@@ -125,7 +125,7 @@ def _reference_problems(specs: Sequence[RewardSpec], rows: Sequence[ResponseRow]
             continue
         kind = REWARD_KINDS[spec.kind]
         items = [score_item(row, spec) for row in _rows_of(spec, rows)]
-        details = [kind.missing_reference(spec, item) for item in items]
+        details = kind.missing_references(spec, items)
         if details and all(details):
             yield (
                 f"reward '{spec.name}': {details[0]}; the same holds for the first {len(details)}"

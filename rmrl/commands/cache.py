@@ -13,6 +13,11 @@ from rmrl.errors import ConfigError
 from rmrl.rewards.cache.inventory import Inventory, PruneRule, opened
 
 _UNITS_S = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+_PARTS = {
+    "stats": "verdicts, sizes and hits per reward (the default)",
+    "show": "the verdicts used last",
+    "prune": "drop verdicts; without --yes only say which",
+}
 _MOST_CHARACTERS = 200
 _MOST_OF_A_NAME = 30
 
@@ -20,23 +25,26 @@ _MOST_OF_A_NAME = 30
 class Cache(FlagCommand[argparse.Namespace, str]):
     """The exit code is 2 where the file is no cache, and 6 where it is damaged."""
 
+    usage = "FILE [stats|show|prune]"
     examples = (
-        "rmrl cache verdicts.sqlite",
+        "rmrl cache verdicts.sqlite stats",
         "rmrl cache verdicts.sqlite show --reward helpful --limit 5",
-        "rmrl cache verdicts.sqlite prune --older-than 30d --max-gb 2 [--reward helpful] [--yes]",
+        "rmrl cache verdicts.sqlite prune --older-than 30d --max-gb 2",
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the file, and what to do with it."""
         parser.add_argument("file", help="the SQLite file of reward.cache.path")
         parser.set_defaults(what=_stats)
-        what = parser.add_subparsers(metavar="stats|show|prune")
-        what.add_parser("stats", help="verdicts, sizes and hits per reward (the default)")
-        show = what.add_parser("show", help="the verdicts used last")
+        what = parser.add_subparsers(metavar="stats|show|prune", prog="rmrl cache FILE")
+        for (name, line), example in zip(_PARTS.items(), self.examples, strict=True):
+            about = f"rmrl cache FILE {name}: {line}\n\n    {example}"
+            what.add_parser(name, help=line, description=about)
+        show, prune = what.choices["show"], what.choices["prune"]
         show.set_defaults(what=_show)
         show.add_argument("--reward", help="only of this reward")
         show.add_argument("--limit", type=count, default=10, help="how many (default 10)")
-        prune = what.add_parser("prune", help="drop verdicts; without --yes only say which")
+        prune = what.choices["prune"]
         prune.set_defaults(what=_prune)
         prune.add_argument(
             "--older-than", type=age_s, metavar="AGE", help="those unused for so long, e.g. 30d"

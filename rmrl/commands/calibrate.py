@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rmrl.commands.command import FUNCTIONS, REWARD_KEYS, KeyCommand
+from rmrl.commands.command import COLUMNS, FUNCTIONS, REWARD_KEYS, KeyCommand
 from rmrl.config.schema import CalibrateConfig
 
 if TYPE_CHECKING:
@@ -16,9 +16,10 @@ class Calibrate(KeyCommand[CalibrateConfig, "CheckedCalibration", Mapping[str, A
     """Score the rows, or read the scores in them, and fit a map per reward."""
 
     examples = (
-        "python -m rmrl.main_calibrate reward.models=[judge] reward.specs.judge.path=... \\",
-        "    data.files=labelled.jsonl calibrate.label=label out=runs/calibration",
-        "python -m rmrl.main_calibrate reward.models=[judge] ... calibrate.scored=true \\",
+        "python -m rmrl.main_calibrate reward.models=[relevance] \\",
+        "    reward.specs.relevance.path=.models/ms-marco-minilm data.files=labelled.jsonl \\",
+        "    calibrate.label=label out=runs/calibration",
+        "rmrl calibrate reward=path/to/section.yaml calibrate.scored=true \\",
         "    data.files=scored.jsonl calibrate.label=label out=runs/calibration",
     )
     root = CalibrateConfig
@@ -27,7 +28,7 @@ class Calibrate(KeyCommand[CalibrateConfig, "CheckedCalibration", Mapping[str, A
         "data.files": "rows with people's labels",
         "calibrate.label": "column of the labels",
         "calibrate.scored": "true: the rows are scored already",
-        "data.prompt_key": "column of the prompt",
+        "data.columns": COLUMNS,
         "out": "folder of the calibration",
         "trainer.device": "auto, cuda or cpu",
     }

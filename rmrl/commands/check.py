@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rmrl.commands.command import FUNCTIONS, FlagCommand
+from rmrl.commands.command import COLUMNS, FUNCTIONS, REWARD_KEYS, FlagCommand
 from rmrl.config.command_line import add_file_flags, file_flags
 from rmrl.config.compat import own_arguments
 from rmrl.config.installed import refuse_other_rmrl
@@ -59,10 +59,19 @@ class Check(FlagCommand[Plan, None]):
     (--shift-rows) together and one by one: how far do their scores move? Last comes an estimate:
     seconds and tokens of one step of the run, or of a thousand responses of the file."""
 
+    usage = "[key=value ...] [flags]"
     examples = (
-        "rmrl check reward.models=[a,b] data.files=responses.parquet",
+        "rmrl check reward.models=[gsm8k,math_verify] data.files=responses.parquet",
         "rmrl check <the arguments of rmrl train>",
     )
+    keys = REWARD_KEYS | {
+        "data.files": "rows with responses, as for rmrl score",
+        "data.columns": COLUMNS,
+        "data.train_files": "prompts, as for rmrl train",
+        "actor_rollout_ref.model.path": "folder or hub id of the policy",
+        "data.max_response_length": "tokens of a response, for the estimate of a step",
+        "trainer.device": "auto, cuda or cpu",
+    }
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the flags; keys are those of scoring or training."""

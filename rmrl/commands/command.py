@@ -8,7 +8,8 @@ import logging
 import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, ClassVar, Generic, TypeVar
+from functools import partial
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 
 from rmrl.columns import aligned
 from rmrl.config.load import run_command, shipped
@@ -25,6 +26,7 @@ Result = TypeVar("Result")
 
 FUNCTIONS = shipped("reward_functions")
 """Folder of the reward functions that ship with rmrl."""
+COLUMNS = "e.g. {prompt: question, reference: gold, response: answer, id: uid}"
 MODEL_KEYS = {
     "reward.models": "names of rewards, e.g. [gsm8k,judge]",
     "reward.weights": "a weight each, e.g. [0.3,0.5]",
@@ -42,8 +44,12 @@ class Command(Generic[Settings, Checked, Result]):
     Import torch, Ray and the like inside the methods, so that a mistyped key is reported at once.
     """
 
+    usage: ClassVar[str] = "[key=value ...]"
+    """Words behind the name, in the first line."""
     examples: ClassVar[Sequence[str]]
     """Lines of the help. The docstring of the class stands below them."""
+    keys: ClassVar[Mapping[str, str]] = {}
+    """Keys that people use -> a line on each, for the help."""
     handles_signals = False
     """Whether `run` handles SIGTERM itself. Other commands clean up after SIGTERM and SIGHUP as
     after Ctrl-C."""
@@ -66,9 +72,14 @@ class Command(Generic[Settings, Checked, Result]):
         bad news."""
 
     def about(self) -> str:
-        """Return the examples and the docstring of the class."""
-        examples = textwrap.indent("\n".join(self.examples), "    ")
-        return f"{examples}\n\n{inspect.getdoc(type(self))}"
+        """Return the call with its purpose, the examples, the class docstring and the keys."""
+        parts = [
+            f"rmrl {self.name} {self.usage}: {self.purpose}",
+            textwrap.indent("\n".join(self.examples), "    "),
+            str(inspect.getdoc(type(self))),
+            "\n".join(aligned(list(self.keys.items()))),
+        ]
+        return "\n\n".join(filter(None, parts))
 
     def start(self, words: Sequence[str]) -> int:
         """Read the settings from the words of a command line and carry them out."""
@@ -95,8 +106,6 @@ class KeyCommand(Command[Root, Checked, Result]):
     """Dataclass of the configuration."""
     checking: ClassVar[str]
     """What `check` looks at, for a line of the log."""
-    keys: ClassVar[Mapping[str, str]]
-    """Keys that people use -> a line on each, for the help."""
 
     def start(self, words: Sequence[str]) -> int:
         """Compose the configuration and carry it out, or do what flags ask for."""
@@ -114,18 +123,23 @@ class KeyCommand(Command[Root, Checked, Result]):
         return super().carry_out(settings)
 
     def help(self) -> str:
-        """Return purpose, examples and keys."""
-        lines = [
-            f"rmrl {self.name} [key=value ...]: {self.purpose}",
-            "",
-            self.about(),
-            "",
-            *aligned(list(self.keys.items())),
-            "",
-            f"All keys with their values: rmrl {self.name} --cfg job; explained:"
-            " docs/configuration.md",
-        ]
-        return "\n".join(lines)
+        """Return purpose, examples and keys, and where all keys are."""
+        return (
+            f"{self.about()}\n\nAll keys with their values: rmrl {self.name} --cfg job; explained:"
+            " docs/configuration.md"
+        )
+
+
+class _Parser(argparse.ArgumentParser):
+    """Lists words and flags below our own text. An error says what to type."""
+
+    def __init__(self, **options: Any) -> None:
+        formatter = partial(argparse.RawDescriptionHelpFormatter, width=100)
+        super().__init__(usage=argparse.SUPPRESS, formatter_class=formatter, **options)
+
+    def error(self, message: str) -> NoReturn:
+        """End with exit code 2."""
+        self.exit(2, f"{self.prog}: {message}; {self.prog} --help lists words and flags\n")
 
 
 class FlagCommand(Command[argparse.Namespace, Checked, Result]):
@@ -141,11 +155,7 @@ class FlagCommand(Command[argparse.Namespace, Checked, Result]):
 
     def parser(self) -> argparse.ArgumentParser:
         """Return the parser of the command line."""
-        parser = argparse.ArgumentParser(
-            prog=f"rmrl {self.name}",
-            description=f"{self.purpose}\n\n{self.about()}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        parser = _Parser(prog=f"rmrl {self.name}", description=self.about())
         self.add_arguments(parser)
         return parser
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmrl.commands.command import FUNCTIONS, KeyCommand
+from rmrl.commands.command import COLUMNS, FUNCTIONS, KeyCommand
 from rmrl.config.command_line import command_line, is_flag
 from rmrl.config.schema import CompareConfig
 from rmrl.config.section import SECTION, section_path
@@ -22,6 +22,7 @@ class Compare(KeyCommand[CompareConfig, "CheckedComparison", Mapping[str, Any]])
     """Each YAML file holds a section `reward`, alone or among others. What both sections have a
     model compute is computed once. A comparison that ended early goes on with the same command."""
 
+    usage = "A.yaml B.yaml [key=value ...]"
     examples = (
         "rmrl compare a.yaml b.yaml data=responses.jsonl out=runs/compare",
         "rmrl compare a.yaml runs/rmrl/demo/config.yaml data=labelled.jsonl compare.label=good \\",
@@ -31,11 +32,14 @@ class Compare(KeyCommand[CompareConfig, "CheckedComparison", Mapping[str, Any]])
     checking = "the configuration, the data and the rewards of both sections"
     keys = {
         "data": "rows with responses; short for data.files",
+        "data.columns": COLUMNS,
+        "data.sample": "number of rows, drawn at random; left out: all",
         "compare.label": "column with people's labels, if the rows have one",
+        "compare.good_from": "least label that is good, where labels are numbers",
         "compare.figure": "pairs, accuracy or mean; auto: what the labels allow",
-        "data.prompt_key": "column of the prompt",
-        "data.response_key": "column of the response, or list of responses",
+        "compare.rows": "responses to list on which the two disagree most",
         "out": "folder of the report",
+        "overwrite": "true: replace what another command left in out",
         "trainer.device": "auto, cuda or cpu",
     }
     _sections: Sequence[Path] = ()

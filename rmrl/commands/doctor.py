@@ -23,6 +23,7 @@ class Doctor(FlagCommand[argparse.Namespace, list[Finding]]):
     One line per finding, and what to type where something is wrong. The exit code is 2 where
     something is."""
 
+    usage = "[CHECK ...] [--json]"
     examples = ("rmrl doctor", "rmrl doctor packages storage")
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

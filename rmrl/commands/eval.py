@@ -17,7 +17,8 @@ class Eval(KeyCommand[EvalConfig, "CheckedEval", "Evaluation"]):
 
     examples = (
         "python -m rmrl.main_eval eval.format=rewardbench data.files=filtered.parquet \\",
-        "    reward.models=[a,b] out=runs/rewardbench",
+        "    reward.models=[relevance] reward.specs.relevance.path=.models/ms-marco-minilm \\",
+        "    out=runs/rewardbench",
         "python -m rmrl.main_eval eval.format=llmbar eval.recorded=judge_outputs.jsonl"
         " out=runs/llmbar",
     )

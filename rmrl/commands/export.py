@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -23,38 +23,39 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ExportConfig:
-    """The command line."""
+    """The command line; `Export.keys` explains it."""
 
     checkpoint: str = MISSING
-    """A run's checkpoint, e.g. <run>/checkpoints/step_000010."""
     out: str = MISSING
-    """Folder to write."""
     role: str = "actor"
-    """Model of the checkpoint: actor or critic."""
     dtype: str = "bfloat16"
-    """dtype of the written weights: bfloat16, float16 or float32."""
     base: str | None = None
-    """Folder or hub id of the model that was trained; null: where training found it."""
     check: bool = True
-    """Reload the written folder and compare."""
     overwrite: bool = False
-    """Replace `out` if it exists."""
 
 
 class Export(Command[ExportConfig, ExportConfig, "Exported"]):
     """It needs neither the machines nor the number of processes of the run, and no Ray. The written
-    folder is reloaded and compared with the checkpoint by the logits of a few tokens; base= names
-    the folder of the trained model's config if it has moved."""
+    folder is reloaded and compared with the checkpoint by the logits of a few tokens."""
 
     examples = (
-        "rmrl export checkpoint=<run>/checkpoints/step_000010 out=<folder> [role=actor|critic] \\",
-        "    [dtype=bfloat16] [base=<model>] [check=true]",
+        "rmrl export checkpoint=runs/demo/smollm2/checkpoints/step_000010 out=exported",
+        "rmrl export checkpoint=runs/demo/smollm2/checkpoints/step_000010 out=critic role=critic",
     )
+    keys: ClassVar[Mapping[str, str]] = {
+        "checkpoint": "a checkpoint of a run, e.g. <run>/checkpoints/step_000010",
+        "out": "folder to write",
+        "role": "model of the checkpoint: actor (default) or critic",
+        "dtype": "of the written weights: bfloat16 (default), float16 or float32",
+        "base": "folder or hub id of the trained model, where it has moved since",
+        "check": "false: do not reload and compare what was written",
+        "overwrite": "true: replace out if it exists",
+    }
 
     def start(self, words: Sequence[str]) -> int:
         """Read key=value words."""
-        if not words or words[0] in ("-h", "--help"):
-            print(f"rmrl export: {self.purpose}\n\n{self.about()}")
+        if not words or not {"-h", "--help"}.isdisjoint(words):
+            print(self.about())
             return 0
         return self.carry_out(parse(words))
 

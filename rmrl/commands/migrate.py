@@ -16,6 +16,7 @@ class Migrate(FlagCommand[str, list[Migrated]]):
     a script. Settings without a counterpart in rmrl are left out of the command and listed with
     what to use instead; the exit code is 2 then."""
 
+    usage = "[SCRIPT]"
     examples = (
         "rmrl migrate run_grpo.sh          reads the script, runs nothing of it",
         "rmrl migrate < overrides.txt      a list of overrides, or a script",

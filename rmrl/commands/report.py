@@ -18,6 +18,7 @@ class Report(FlagCommand[argparse.Namespace, Path]):
     """With two runs or files the page shows them side by side. Where a file does not say itself
     where prompt and response stand, data.columns={prompt: question, response: answer} does."""
 
+    usage = "SOURCE [SOURCE] [flags]"
     examples = (
         "rmrl report runs/demo/smollm2",
         "rmrl report scored.parquet --out scored.html",
@@ -29,7 +30,7 @@ class Report(FlagCommand[argparse.Namespace, Path]):
         parser.add_argument(
             "all_words",
             nargs="+",
-            metavar="RUN_OR_FILE",
+            metavar="SOURCE",
             help="folder of a run, or a parquet, jsonl or csv file of rmrl score; two are compared."
             " data.columns={prompt: question} names columns, as for rmrl score",
         )

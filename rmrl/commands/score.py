@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rmrl.commands.command import FUNCTIONS, REWARD_KEYS, KeyCommand
+from rmrl.commands.command import COLUMNS, FUNCTIONS, REWARD_KEYS, KeyCommand
 from rmrl.config.schema import ScoreConfig
 
 if TYPE_CHECKING:
@@ -22,16 +22,16 @@ class Score(KeyCommand[ScoreConfig, "CheckedScoring", "Summary | str"]):
     model, and starts and writes nothing."""
 
     examples = (
-        "python -m rmrl.main_score reward.models=[a,b] reward.weights=[0.3,0.5] \\",
+        "python -m rmrl.main_score reward.models=[gsm8k,math_verify] reward.weights=[0.3,0.5] \\",
         "    data.files=responses.parquet out=scored.parquet",
-        "rmrl score reward.models=[a,b] data.files=responses.parquet --dry-run",
+        "rmrl score reward.models=[gsm8k] data.files=responses.parquet --dry-run",
     )
     root = ScoreConfig
     checking = "the configuration, the data and the rewards"
     keys = REWARD_KEYS | {
         "data.files": "parquet, jsonl or csv files of rows with responses",
-        "data.prompt_key": "column of the prompt",
-        "data.response_key": "column of the response, or list of responses",
+        "data.columns": COLUMNS,
+        "data.sample": "number of rows, drawn at random; left out: all",
         "out": "file to write: .parquet, .jsonl or .csv",
         "select": "best: a further file with the best response of each prompt",
         "trainer.device": "auto, cuda or cpu",

@@ -18,6 +18,7 @@ class Show(FlagCommand[argparse.Namespace, str]):
     kinds of rewards. Conditions name columns: reward, <component>, status_<component>, step, ...
     (see --columns)."""
 
+    usage = "FILE [flags]"
     examples = (
         "rmrl show runs/demo/smollm2/samples.jsonl",
         "rmrl show scored.parquet --where 'judge != rule' --worst 5",

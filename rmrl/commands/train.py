@@ -21,8 +21,8 @@ class Train(KeyCommand[Config, "Checked", None]):
     """Train a policy on its rewards."""
 
     examples = (
-        "python -m rmrl.main_ppo reward.models=[a,b] reward.weights=[0.3,0.5] \\",
-        "    data.train_files=... actor_rollout_ref.model.path=...",
+        "python -m rmrl.main_ppo reward.models=[gsm8k,math_verify] reward.weights=[0.3,0.5] \\",
+        "    data.train_files=train.parquet actor_rollout_ref.model.path=.models/smollm2",
     )
     handles_signals = True
     root = Config

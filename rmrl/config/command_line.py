@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rmrl.errors import ConfigError
 from rmrl.files import DATA_SUFFIXES
 
 FOLDER = ("--config-dir", "-cd")
@@ -103,6 +104,8 @@ def malformed(word: str, reason: str) -> str:
         return f"{word}: the rest of a list or mapping that was cut at a space"
     if not equals and names_data(word):
         return f"{word}: files are the value of a key, data.files={word}"
+    if not equals and word.replace(".", "").replace("_", "").isalnum():
+        reason = f"its value is missing, {word}=<value>"
     return f"{word}: {reason}; overrides look like section.key=value, lists like [a,b]"
 
 
@@ -124,7 +127,7 @@ def is_flag(word: str, before: str) -> bool:
 
 def pop_flag(arguments: Sequence[str], names: Sequence[str]) -> tuple[str | None, list[str]]:
     """Return (value of the flag or None, the other arguments), for `--flag value` and
-    `--flag=value`."""
+    `--flag=value`. Raises ConfigError for a flag without a value."""
     value: str | None = None
     rest: list[str] = []
     words = iter(arguments)
@@ -132,6 +135,8 @@ def pop_flag(arguments: Sequence[str], names: Sequence[str]) -> tuple[str | None
         flag, equals, text = word.partition("=")
         if flag in names:
             value = text if equals else next(words, "")
+            if not value or value.startswith("-"):
+                raise ConfigError(f"{flag}: its value is missing; give {flag}=<value>")
         else:
             rest.append(word)
     return value, rest

@@ -475,7 +475,7 @@ def _check_override(text: str, root: type, problems: list[str]) -> list[str]:
             )
             return []
         return [text]
-    problem = unknown_key(root, key)
+    problem = unknown_key(root, key, override.value())
     if problem:
         problems.append(problem)
         return []

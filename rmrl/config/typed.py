@@ -62,16 +62,16 @@ def _unknown_keys(
 ) -> Iterator[str]:
     for name, value in content.items():
         key = ".".join((*path, str(name)))
-        problem = unknown_key(root, key)
+        problem = unknown_key(root, key, value)
         if problem:
             yield problem
         elif isinstance(value, Mapping) and not is_free(annotation(root, key)):
             yield from _unknown_keys(root, value, (*path, str(name)))
 
 
-def unknown_key(schema: type, key: str) -> str | None:
-    """Return a sentence when `key` (dotted) is not a field of the dataclass tree, None when it is.
-    Free-form dict fields accept any key below them."""
+def unknown_key(schema: type, key: str, value: Any = None) -> str | None:
+    """Return a sentence when `key` (dotted) is not a field of the dataclass tree, or is to be a
+    mapping and `value` is none; else None. Free-form dict fields accept any key below them."""
     node: Any = schema
     path: list[str] = []
     for part in key.split("."):
@@ -82,9 +82,20 @@ def unknown_key(schema: type, key: str) -> str | None:
         fields = typing.get_type_hints(node)
         if part not in fields:
             where = ".".join(path) or "the top level"
-            return f"{key}: no key '{part}' in {where}{did_you_mean(part, list(fields))}"
+            hint = did_you_mean(part, list(fields))
+            homes = [
+                f"{name}.{part}"
+                for name, kind in fields.items()
+                if part in getattr(kind, "__dataclass_fields__", ())
+            ]
+            if homes:
+                hint = f"; did you mean {' or '.join(homes)}?"
+            return f"{key}: no key '{part}' in {where}{hint}"
         node = fields[part]
         path.append(part)
+    is_other = isinstance(value, str | int | float | list) and not str(value).startswith("${")
+    if is_other and typing.get_origin(node) is dict:
+        return f"{key}={value}: give names with their values, e.g. {key}={{name: value}}"
     return None
 
 

@@ -25,9 +25,9 @@ def read_yaml(path: Path) -> Mapping[str, Any]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path} cannot be read as YAML ({error})") from error
     if not isinstance(content, Mapping):
+        held = "is empty" if content is None else f"holds {type(content).__name__}"
         raise ConfigError(
-            f"{path} holds {type(content).__name__}; need a section `reward` as a mapping, e.g."
-            " models: [gsm8k]"
+            f"{path} {held}; need a section `reward` as a mapping, e.g. models: [gsm8k]"
         )
     return content
 

@@ -129,8 +129,12 @@ def column_names(settings: DataConfig | ScoreDataConfig) -> ColumnNames:
         paths[name] = str(column)
         if name not in names and not name.startswith(_OF_ONE_REWARD):
             problems.append(
-                f"data.columns.{name}: no value of that name{did_you_mean(name, names)}; the names"
-                f" are {', '.join(names)}"
+                f"data.columns.{name}: no value of that name{did_you_mean(name, names)}"
+            )
+        elif not isinstance(column, str | int):
+            problems.append(
+                f"data.columns.{name}={column}: give the name of one column, e.g."
+                f" data.columns.{name}=question"
             )
     if problems:
         raise ConfigError(problems)

@@ -7,6 +7,7 @@ never in memory as a whole."""
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -195,6 +196,8 @@ def _require_file(path: Path, key: str) -> None:
         )
     if not path.exists():
         advice = "check the path"
+        if re.match("https?:/", str(path)):
+            advice = "download it first, or give hf://owner/name/split"
         if path.parent.name in EXAMPLE_SCRIPTS:
             script = EXAMPLE_SCRIPTS[path.parent.name]
             advice = f"in the project's checkout `python {script} --out {path.parent}` makes it"

@@ -84,8 +84,9 @@ def source_of(
         path = path.parent
     samples = path / SAMPLES_FILE
     if not samples.is_file():
+        state = f"holds no {SAMPLES_FILE}" if path.exists() else "does not exist"
         raise DataError(
-            f"{path} holds no {SAMPLES_FILE}; need the folder of a run "
+            f"{path} {state}; need the folder of a run "
             "(runs/<project>/<experiment>) or a file that rmrl score wrote"
         )
     metrics = path / METRICS_FILE

@@ -153,7 +153,8 @@ BROKEN = {
     "modls: [gsm8k]\nrule_workers: 1\n": "conf/reward/bad.yaml: reward.modls: no key 'modls' in reward; did you mean 'models'",
     "models: [gsm8k\n": "conf/reward/bad.yaml cannot be read as YAML",
     "- gsm8k\n": "conf/reward/bad.yaml holds list; need a section `reward` as a mapping",
-    "": "conf/reward/bad.yaml holds NoneType",
+    "": "conf/reward/bad.yaml is empty; need a section `reward`",
+    "specs: helpful\n": "conf/reward/bad.yaml: reward.specs=helpful: give names with their values",
     "rule_workers: many\n": "conf/reward/bad.yaml: reward.rule_workers: Value 'many'",
     "reward: 3\n": "conf/reward/bad.yaml: `reward` is 3; need a mapping",
 }
@@ -176,10 +177,14 @@ MISTYPED = {
     "reward=mien --config-dir conf": "reward=mien: nothing named 'mien'; did you mean 'mine'",
     "reward=mine": "nothing named 'mine'; known: (none); give a file, reward=path/to/section.yaml, or a folder with reward/mine.yaml",
     "reward=none.yaml": "none.yaml does not exist; give a YAML file with a section `reward`",
+    "reward=mine --config-dir": "--config-dir: its value is missing; give --config-dir=<value>",
+    "reward=mine --config-dir --cfg job": "--config-dir: its value is missing; give",
     "--config-dir nowhere reward=mine": "--config-dir=nowhere: no such folder",
     "--config-dir conf --config-name jb": "--config-name=jb: no such file in conf; did you mean 'job'",
     "--config-dir conf --config-name plain": "--config-name=plain starts from none of rmrl's configurations; this command needs a file with the line defaults: [ppo_trainer, _self_]",
     "--config-dir conf --config-name job": "--config-name=job starts from score; this command needs",
+    "models=[gsm8k]": "models: no key 'models' in the top level; did you mean reward.models?",
+    "trainer.seed": "trainer.seed: its value is missing, trainer.seed=<value>; overrides look like",
     "--data rows.jsonl": "--data: no flag of this command; keys are given as section.key=value",
 }
 

@@ -100,6 +100,8 @@ def test_training_reads_the_same_names(tmp_path: Path) -> None:
         ({**COLUMNS, "ability": "skil"}, DataError, "data.columns.ability=skil: no row has"),
         ({**COLUMNS, "prompt": "qestion"}, DataError, "did you mean data.columns.prompt=question"),
         ({"promt": "question"}, ConfigError, "data.columns.promt: no value of that name; did you"),
+        ({"prompt": ["question"]}, ConfigError, "data.columns.prompt=['question']: give the name"),
+        ({"prompt": None}, ConfigError, "data.columns.prompt=None: give the name of one column"),
     ],
 )
 def test_a_column_that_is_in_no_row_is_an_error(
@@ -130,3 +132,6 @@ def test_the_command_line_takes_names_with_dots() -> None:
         "id": "uid",
         "response": "a.b",
     }
+    for words in ("data.columns=question", "data.columns=[question]"):
+        with pytest.raises(ConfigError, match=r"give names with their values, e.g. data.columns={"):
+            compose_config([words], ScoreConfig)

@@ -144,3 +144,8 @@ def test_missing_data_of_an_example_names_the_script_that_makes_it(tmp_path: Pat
 def test_missing_data_of_ones_own_names_no_script(tmp_path: Path):
     with pytest.raises(DataError, match="check the path"):
         file_list(str(tmp_path / "mine" / "train.parquet"), "data.train_files")
+
+
+def test_an_address_is_answered_with_what_can_be_read():
+    with raises_with(DataError, "does not exist", "download it first, or give hf://"):
+        file_list("https://host/rows.jsonl", "data.files")

@@ -79,10 +79,10 @@ class Kind:
         return ""
 
     @classmethod
-    def missing_reference(cls, spec: RewardSpec, item: ScoreItem) -> str:
-        """Say why a row has nothing to compare the response with; "" where it has."""
-        del spec, item
-        return ""
+    def missing_references(cls, spec: RewardSpec, items: Sequence[ScoreItem]) -> list[str]:
+        """Say why each row has nothing to compare the response with; "" where it has."""
+        del spec
+        return [""] * len(items)
 
     @classmethod
     def server_of(cls, options: Any, where: str) -> HTTPSpec | None:

@@ -135,14 +135,15 @@ class CodeReward(Kind):
         )
 
     @classmethod
-    def missing_reference(cls, spec: RewardSpec, item: ScoreItem) -> str:
-        """Why a row has no tests; "" where it has."""
-        options = spec.options
-        try:
-            in_row(item, options.tests)
-        except NoTestsError as error:
-            return f"the row has no tests: {error}"
-        return ""
+    def missing_references(cls, spec: RewardSpec, items: Sequence[ScoreItem]) -> list[str]:
+        """Why each row has no tests; "" where it has."""
+        missing = [""] * len(items)
+        for position, item in enumerate(items):
+            try:
+                in_row(item, spec.options.tests)
+            except NoTestsError as error:
+                missing[position] = f"the row has no tests: {error}"
+        return missing
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         """The verdict on each item's code, or the reason why there is none."""

@@ -20,7 +20,13 @@ class ScoreTokens:
     two.
     """
 
-    def __init__(self, values: Mapping[str, float], tokenizer: Any, *, where: str) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, float] | Sequence[tuple[str, float]],
+        tokenizer: Any,
+        *,
+        where: str,
+    ) -> None:
         """`where`: the entry that states the answers, for messages."""
         self._values = dict(values)
         self._tokenizer = tokenizer

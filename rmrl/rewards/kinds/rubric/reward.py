@@ -16,6 +16,7 @@ import math
 import os.path
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -57,6 +58,8 @@ Case = tuple[ScoreItem, ...]
 _prefixes = itertools.count(1)
 _END = "Criterion:\n"
 """The text of the template from which on the inputs of a response differ."""
+_MOST_ANSWERS = 256
+"""Answers that are kept with their tokens: each row that a server scores may bring others."""
 _PARTS_AT_MOST = 3
 """Parts that wait for answers at a time: one is answered while the next ones are rendered."""
 
@@ -109,12 +112,16 @@ class RubricReward(Kind):
         super().__init__(spec, context)
         self._options: Options = spec.options
         self._sampling = token_sampling(spec.sampling)
-        self._where = f"reward.specs.{spec.name}.criteria"
         self._criteria = RowCriteria(spec.options, f"reward.specs.{spec.name}")
-        self._scores: dict[tuple[tuple[str, float], ...], ScoreTokens] = {}
+        score_tokens = partial(
+            ScoreTokens,
+            tokenizer=context.tokenizer(spec.engines["main"].path),
+            where=f"reward.specs.{spec.name}.criteria: choices",
+        )
+        self._answers = lru_cache(_MOST_ANSWERS)(score_tokens)
         # Answers that are no single tokens are found here, before any row is scored.
         for criterion in self._criteria.configured:
-            self._answers(criterion, context.tokenizer(spec.engines["main"].path)).ids_after("")
+            self._answers(criterion.choices).ids_after("")
 
     @classmethod
     def from_spec(cls, spec: RewardSpec, context: KindContext) -> RubricReward | GenerativeReward:
@@ -172,7 +179,7 @@ class RubricReward(Kind):
         try:
             for choices in {criterion.choices for criterion in criteria}:
                 where_choices = f"{where}.criteria: choices"
-                ScoreTokens(dict(choices), tokenizer, where=where_choices).ids_after("")
+                ScoreTokens(choices, tokenizer, where=where_choices).ids_after("")
         except ConfigError as error:
             return " ".join(error.problems)
         return ""
@@ -185,9 +192,10 @@ class RubricReward(Kind):
         return repr(RowCriteria(options, "rubric").configured)
 
     @classmethod
-    def missing_reference(cls, spec: RewardSpec, item: ScoreItem) -> str:
-        """Why a row has no criteria; "" where it has."""
-        return RowCriteria(spec.options, f"reward.specs.{spec.name}").problem(item)
+    def missing_references(cls, spec: RewardSpec, items: Sequence[ScoreItem]) -> list[str]:
+        """Why each row has no criteria; "" where it has."""
+        criteria = RowCriteria(spec.options, f"reward.specs.{spec.name}")
+        return [criteria.problem(item) for item in items]
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         """One result per item. A criterion without a verdict is the status of its row."""
@@ -273,7 +281,7 @@ class RubricReward(Kind):
             inputs = fitted(cases, cutting, limit)
             for (judged, asked), (reads, left_out) in zip(judging, inputs, strict=True):
                 asked.left_out = left_out
-                self._choose_tokens(asked, judged, reads, tokenizer)
+                self._choose_tokens(asked, judged, reads)
             yield rows
 
     def _inputs(
@@ -301,22 +309,12 @@ class RubricReward(Kind):
         where = f"reward '{self._spec.name}'"
         return tokenize_ends(inputs, tokenizer, end=_END, where=where)
 
-    def _answers(self, criterion: Criterion, tokenizer: Any) -> ScoreTokens:
-        """The answers to a criterion."""
-        choices = criterion.choices
-        if choices not in self._scores:
-            where = f"{self._where}: choices"
-            self._scores[choices] = ScoreTokens(dict(choices), tokenizer, where=where)
-        return self._scores[choices]
-
-    def _choose_tokens(
-        self, asked: _Asked, judged: Judged, reads: tuple[Rendered, ...], tokenizer: Any
-    ) -> None:
+    def _choose_tokens(self, asked: _Asked, judged: Judged, reads: tuple[Rendered, ...]) -> None:
         """Set the inputs of a row and the tokens of the answers to each; a problem where an answer
         is not one token."""
         answers: list[ScoreTokens] = []
         for number, criterion, read in zip(judged.numbers, judged.criteria, reads, strict=True):
-            scores = self._answers(criterion, tokenizer)
+            scores = self._answers(criterion.choices)
             try:
                 scores.ids_after(read.text)
             except ConfigError as error:

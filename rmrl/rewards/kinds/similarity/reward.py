@@ -109,10 +109,10 @@ class SimilarityReward(Kind):
         return problems
 
     @classmethod
-    def missing_reference(cls, spec: RewardSpec, item: ScoreItem) -> str:
-        """Why the row has no reference to compare with; "" where it has one."""
+    def missing_references(cls, spec: RewardSpec, items: Sequence[ScoreItem]) -> list[str]:
+        """Why each row has no reference to compare with; "" where it has one."""
         options: SimilarityReward.Options = spec.options
-        return own_references(item, options.reference).missing
+        return [own_references(item, options.reference).missing for item in items]
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         """One score per item; a row without a reference is a `user_error` that names the row and

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import gc
 import json
 import math
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,10 @@ from rmrl.inference.reward_engine_base import GenerateRequest, TextOutput
 from rmrl.offline.identity import reward_digests
 from rmrl.rewards.calibration.digest import reward_digest
 from rmrl.rewards.kinds.generative.reward import GenerativeReward
+from rmrl.rewards.kinds.judge.token_scores import ScoreTokens
+from rmrl.rewards.kinds.rubric import find_criteria
+from rmrl.rewards.kinds.rubric import reward as rubric_reward
+from rmrl.rewards.kinds.rubric.find_criteria import read_criteria
 from rmrl.rewards.kinds.rubric.holistic import QUESTION
 from rmrl.rewards.kinds.rubric.reward import RubricReward
 from rmrl.rewards.kinds.shared.truncation import MARK
@@ -334,8 +340,8 @@ async def test_a_row_that_cannot_be_read_is_a_status(tokenizer: Any, own: Any, w
     assert words in results[0].detail
     options = RubricReward.Options(criteria_from="extra_info.rubrics")
     made = spec("rubric", options=options)
-    assert words in RubricReward.missing_reference(made, rows[0])
-    assert RubricReward.missing_reference(made, rows[1]) == ""
+    first, second = RubricReward.missing_references(made, rows)
+    assert (words in first, second) == (True, "")
 
 
 async def test_a_criterion_without_a_verdict_is_the_status_of_its_row(tokenizer: Any):
@@ -444,6 +450,52 @@ def test_an_edited_file_of_criteria_is_another_reward(tmp_path: Path):
     assert first[1]["entries"] != other[1]["entries"]
     listed = [digests("", ["It is right."]), digests("", ["It is wrong."])]
     assert listed[0][0] == listed[1][0]  # these the configuration holds itself
+
+
+async def test_answers_of_rows_own_criteria_are_not_kept_forever(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+):
+    built: list[ScoreTokens] = []
+
+    def tokens(*args: Any, **kwargs: Any) -> ScoreTokens:
+        built.append(ScoreTokens(*args, **kwargs))
+        return built[-1]
+
+    monkeypatch.setattr(rubric_reward, "ScoreTokens", tokens)
+    options = RubricReward.Options(criteria_from="extra_info.rubrics")
+    reward = RubricReward(spec("rubric", options=options), context(tokenizer, main=judge({})))
+    count = 2 * rubric_reward._MOST_ANSWERS
+    answers = [{"N": 0.0, "Y": (1 + number) / count} for number in range(count)]
+    rows = with_rubrics(
+        items(*map(str, range(count))),
+        *([{"text": "x", "choices": choices}] for choices in answers),
+    )
+    results = await reward.score(rows)
+    assert {result.status for result in results} == {"ok"}
+    values = [result.value for result in results]
+    assert values == pytest.approx([(1 + number) / count / 2 for number in range(count)])
+    alive = weakref.WeakSet(built)
+    built.clear()
+    del results
+    gc.collect()
+    assert len(alive) == rubric_reward._MOST_ANSWERS
+
+
+def test_a_file_of_criteria_is_read_once_for_the_first_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "criteria.json"
+    path.write_text(json.dumps(["It is right."]), encoding="utf-8")
+    reads: list[str] = []
+
+    def counted(document: Any, **kwargs: Any) -> Any:
+        reads.append(kwargs["where"])
+        return read_criteria(document, **kwargs)
+
+    monkeypatch.setattr(find_criteria, "read_criteria", counted)
+    criteria = spec("rubric", options=RubricReward.Options(criteria=str(path)))
+    assert RubricReward.missing_references(criteria, items("1", "2", "3")) == ["", "", ""]
+    assert len(reads) == 1
 
 
 async def test_inputs_that_are_sent_are_kept_as_text_alone(tokenizer: Any):
