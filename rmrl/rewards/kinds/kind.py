@@ -44,8 +44,8 @@ class Kind:
     rates_tokens: ClassVar[bool] = False
     """Its results have `token_logprobs`, so that its engine needs `token_logprobs`."""
     calls_function: ClassVar[bool] = False
-    """Scores with a function in a worker process. The function is tried on the first rows
-    before a run."""
+    """Scores with a function in a worker process. The function is tried on the first rows before a
+    run."""
     scores_on_server: ClassVar[bool] = False
     """Scores on a reward server, which the entry `url` names."""
     works_in: ClassVar[str] = ""
