@@ -405,7 +405,7 @@ class Sampling:
     temperature: float = 1.0
     """0: greedy."""
     top_p: float = 1.0
-    """Nucleus: the smallest set of tokens that holds this share of the probability; 1: all."""
+    """Nucleus: the smallest set of tokens that holds this share of the probability. 1: all."""
     top_k: int = -1
     """The k likeliest tokens. -1: off."""
     n: int = 1

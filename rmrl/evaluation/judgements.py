@@ -27,7 +27,7 @@ class Judgement:
     step labels also `first_wrong`."""
 
     scores: tuple[float | None, ...] = ()
-    """One per response; None: no verdict."""
+    """One per response. None: no verdict."""
     verdicts: tuple[Winners, ...] = ()
     """Verdicts on a pair, one per order in which it was shown, numbered as in the item."""
     first_wrong: int | None = None

@@ -6,7 +6,7 @@
     verdict, verdict_swapped   A, B or tie (1, 2, 0; "A>B"); the second with both responses swapped
     text, text_swapped         what the judge wrote, read as `eval.choices`, `eval.scale` or
                                `eval.parser` says; or a list of texts, one per response
-    first_wrong                the step that the judge calls the first wrong one; -1: none
+    first_wrong                the step that the judge calls the first wrong one. -1: none
 
 A value that is no verdict is a missing verdict.
 """
