@@ -1,6 +1,6 @@
-"""Interfaces of the parts that a run is made of: scorers, engines, processes.
+"""Interfaces that a run's parts implement: scorers, engines, processes.
 
-Parts implement them without naming them; `rmrl.types` has the data that they exchange.
+A part implements its interface without naming it. `rmrl.types` has the data that parts exchange.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 class ItemScorer(Protocol):
-    """Scorer of items."""
+    """Scores items: one result per item, in order."""
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]: ...
 
 
 class RolloutEngine(Protocol):
-    """Prompt tokens -> samples, in a process of its own; each sample is yielded as soon as it is
+    """Turns prompt tokens into samples, in its own process. Each sample is yielded as soon as it is
     finished."""
 
     async def start(self) -> None:
-        """Load the model. Raises EngineLoadError where that fails."""
+        """Load the model. Raises EngineLoadError where loading fails."""
         ...
 
     def generate(
@@ -34,8 +34,9 @@ class RolloutEngine(Protocol):
         sampling: Sampling,
         only: Sequence[tuple[int, int]] | None = None,
     ) -> AsyncIterator[Generation]:
-        """Yield `sampling.n` samples for each prompt. `only`: these alone, by the numbers of their
-        prompt and of the sample; they are those that a call for all of them draws."""
+        """Yield `sampling.n` samples for each prompt. `only` restricts the call to these samples,
+        each given by its prompt's number and its own number. A restricted call draws the same
+        samples as a call for all."""
         ...
 
     async def load_weights(self, path: str, *, version: int) -> None: ...
@@ -49,18 +50,18 @@ class RolloutEngine(Protocol):
 
 
 class TrainEngine(Protocol):
-    """TrainBatch -> new weights. Every process of the group is called, at the same time, with its
-    own part of the batch."""
+    """Turns a TrainBatch into new weights. Every process in the group is called at the same time,
+    each with its own part of the batch."""
 
     def logprobs(self, batch: TrainBatch) -> Ragged:
-        """Return the log-probabilities of the response tokens; roles actor and ref."""
+        """Return the response tokens' log-probabilities. Roles actor and ref."""
         ...
 
     # Where its backend states `energies`: logprobs_and_energies(batch), the log-probabilities and
     # the energies of the response tokens (see TrainBatch), for estimators that read those.
 
     def values(self, batch: TrainBatch) -> Ragged:
-        """Return V before each response token, in the units of the returns; role critic."""
+        """Return V before each response token, in the returns' units. Role critic."""
         ...
 
     def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
@@ -68,12 +69,12 @@ class TrainEngine(Protocol):
         ...
 
     def weights(self, dtype: str | None = None) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield whole tensors under Hugging Face names, one at a time; every process must exhaust
+        """Yield whole tensors under Hugging Face names, one at a time. Every process must exhaust
         the iterator."""
         ...
 
     def export_weights(self, path: str, dtype: str) -> int:
-        """Write all weights to one file, on rank 0; return the bytes written, 0 on other ranks."""
+        """Write all weights to one file, on rank 0. Return the bytes written, 0 on other ranks."""
         ...
 
     def save(self, path: str) -> None: ...
@@ -90,8 +91,8 @@ class TrainEngine(Protocol):
 
 
 class ProcessHost(Protocol):
-    """Host of a plain class in a process of its own. The cluster layer implements it with Ray,
-    tests with fakes in the same process."""
+    """Hosts a plain class in its own process. The cluster layer implements the host with Ray, tests
+    with fakes in the same process."""
 
     async def spawn(
         self, factory: str, settings: Mapping[str, Any], *, name: str
@@ -104,13 +105,13 @@ class ProcessHandle(Protocol):
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any: ...
 
     def remember_family(self) -> None:
-        """Note the process's present children, so that `kill` ends them also where the process
-        itself has died before."""
+        """Note the process's present children, so that `kill` also ends them after the process
+        itself has died."""
         ...
 
     async def alive(self, *, timeout_s: float) -> None:
-        """Return from a living process. Raises EngineLostError where it has ended, StallError
-        where it does not answer in time, as one that is at work may."""
+        """Return from a living process. Raises EngineLostError where the process has ended. Raises
+        StallError where it does not answer in time, as a busy process may."""
         ...
 
     async def kill(self) -> None: ...

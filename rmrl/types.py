@@ -4,8 +4,8 @@ Shape legend, used in every name below:
     P prompts    G responses per prompt    B = P * G responses (a prompt's group is contiguous)
     T response tokens    S prompt + response tokens    C reward components
 
-On the controller sequences are ragged (`Ragged`); engines pad or pack inside, by token budget.
-This module imports numpy only; tensors are named in annotations but never imported here.
+On the controller, sequences are ragged (`Ragged`). Engines pad or pack inside, by token budget.
+This module imports numpy only. Annotations name tensors, but torch is never imported here.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Prompt:
     """Unique and stable over epochs, e.g. "train.parquet:17"."""
     messages: Messages
     token_ids: tuple[int, ...]
-    """The chat template applied to `messages`, generation prompt included, after truncation."""
+    """`messages` after the chat template, with the generation prompt, after truncation."""
     rm_prompts: Mapping[str, str | Messages] = field(default_factory=dict)
     """Column name without its prefix -> text: "" is `rm_prompt`, "0" is `rm_prompt_0`, "helpful" is
     `rm_prompt_helpful`."""
@@ -51,9 +51,9 @@ class Prompt:
     ability: str = ""
     extra_info: Mapping[str, Any] = field(default_factory=dict)
     plain_text: bool = False
-    """Whether the row's prompt is a string; `messages` holds it as one user turn."""
+    """Whether the row's prompt is a string. `messages` holds the string as one user turn."""
     opens_thinking: bool | None = None
-    """Whether the rendered prompt ends inside a thinking block, which the response continues; None
+    """Whether the rendered prompt ends inside a thinking block, which the response continues. None
     where nothing was rendered."""
 
 
@@ -73,10 +73,10 @@ class Response:
     prompt: Prompt
     text: str
     token_ids: np.ndarray
-    """Response tokens, the end token included where the engine sampled it. int32, shape [T]."""
+    """Response tokens, with the end token where the engine sampled it. int32, shape [T]."""
     logprobs: np.ndarray | None
-    """rollout_logprobs: computed by the sampling engine, under the distribution before top-k and
-    top-p; float32, shape [T]."""
+    """rollout_logprobs: the sampling engine computes them before top-k and top-p. float32, shape
+    [T]."""
     finish_reason: str
     """"stop" or "length" (cut at the token limit)."""
     policy_version: int
@@ -90,7 +90,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollouts:
-    """All responses of one step: P prompts, each with its contiguous group of G responses."""
+    """All responses in one step: P prompts, each with a contiguous group of G responses."""
 
     responses: tuple[Response, ...]
     group_size: int
@@ -103,40 +103,40 @@ class Rollouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreItem:
-    """A reward's view of one response. Items of one prompt arrive together and in order."""
+    """One reward's view of one response. Items for one prompt arrive together and in order."""
 
     prompt_id: str
     messages: Messages
     response: str
-    """The text that the reward reads, see its entry `reads`."""
+    """The text that the reward reads, as the entry `reads` states."""
     rm_prompt: str | Messages
     """The prompt that this reward reads: rm_prompt_<name>, else rm_prompt_<i>, else rm_prompt, else
-    the text of `messages`."""
+    the text in `messages`."""
     ground_truth: str | None = None
     data_source: str = ""
     extra_info: Mapping[str, Any] = field(default_factory=dict)
     finish_reason: str = "stop"
     response_tokens: int = 0
     group: int = 0
-    """Number of the prompt's group: responses of one group are compared with each other."""
+    """Number of the prompt's group. Responses in one group are compared with each other."""
     plain_text: bool = False
     """Whether the row's prompt is a string."""
     token_ids: Sequence[int] | np.ndarray = ()
-    """Tokens of a response sampled by the policy; () for responses given as text."""
+    """Tokens that the policy sampled. () for responses given as text."""
     step: int | None = None
-    """Number of the update that the response trains; None outside of training (validation, offline
+    """Number of the update that the response trains. None outside of training (validation, offline
     scoring)."""
     whole: str | None = None
-    """The whole response, where `response` is another text than that."""
+    """The whole response, where `response` is only a part or another text."""
     opens_thinking: bool | None = None
-    """See `Prompt`."""
+    """Whether the rendered prompt ends inside a thinking block, as in `Prompt`."""
     prompt_token_ids: Sequence[int] = ()
-    """Tokens of the prompt as the policy reads it; () where no policy does."""
+    """Prompt tokens as the policy reads them. () where no policy does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One part of a response with a score of its own; it starts at the end of the part before.
+    """One part of a response, with its own score. A part starts where the part before ends.
 
     Example:
         >>> text = "2 + 2 = 4. So 5."
@@ -146,20 +146,20 @@ class Step:
     """
 
     end: int
-    """Characters of the response up to and including this part."""
+    """Number of characters from the response's start to this part's end."""
     value: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TeacherTokens:
-    """A teacher's view of one response, and how it counts there (see rmrl.trainer.teachers)."""
+    """A teacher's view of one response, and its weight there (`rmrl.trainer.teachers`)."""
 
     name: str
     weight: float
     clip: float
-    """Largest size of a token's log-ratio; inf: any."""
+    """Largest size of a token's log-ratio. inf: no limit."""
     logprobs: np.ndarray
-    """log p_teacher of the response's tokens; float32 [T]."""
+    """log p_teacher for each response token. float32 [T]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -175,22 +175,22 @@ class ScoreResult:
     value: float | None
     status: Status = "ok"
     detail: str = ""
-    """Reason of a missing verdict, or a remark on it."""
+    """Reason for a missing verdict, or a remark on the verdict."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Extra columns that a reward function returned; they may differ from row to row."""
+    """Extra columns that a reward function returned. The columns may differ from row to row."""
     raw_text: str = ""
-    """Output of the judge."""
+    """The judge's output."""
     rendered: str = ""
-    """Input of the judge."""
+    """The judge's input."""
     read: str | None = None
-    """The text that the reward read, where it is another one than the response."""
+    """The text that the reward read, where the text is not the response."""
     unasked: bool = False
-    """The response lacks the part that the reward reads, so the reward was not asked: no failure of
-    the reward, and in none of its budgets."""
+    """The response lacks the part that the reward reads, so the reward was not asked. The reward
+    did not fail, and no budget counts the row."""
     steps: tuple[Step, ...] = ()
-    """Scores of the response's parts (`process` rewards), in order."""
+    """Scores for the response's parts (`process` rewards), in order."""
     token_logprobs: np.ndarray | None = None
-    """log p of each response token under a `teacher`; float32 [T]."""
+    """log p of each response token under a `teacher`. float32 [T]."""
     latency_s: float = 0.0
     tokens_in: int = 0
     tokens_out: int = 0
@@ -223,7 +223,7 @@ class Scores:
 
     @property
     def values_BC(self) -> np.ndarray:
-        """float64, NaN = no verdict."""
+        """Return the values, shape [B, C], float64. NaN = no verdict."""
         columns: list[list[float | None]] = []
         for column in self.results:
             columns.append([result.value for result in column])
@@ -232,7 +232,7 @@ class Scores:
 
     @property
     def status_BC(self) -> np.ndarray:
-        """Status strings, shape [B, C]."""
+        """Return the status strings, shape [B, C]."""
         columns: list[list[str]] = []
         for column in self.results:
             columns.append([result.status for result in column])
@@ -246,116 +246,118 @@ class RewardBatch:
     scores: Scores
     weights_C: np.ndarray
     rewards_B: np.ndarray
-    """float64; NaN where `keep_B` is False."""
+    """float64. NaN where `keep_B` is False."""
     keep_B: np.ndarray
-    """bool; False: the row has no reward and leaves the loss and its group's statistics."""
+    """bool. False: the row has no reward and leaves the loss and its group's statistics."""
     steps: tuple[tuple[Step, ...], ...] = ()
-    """[B] weighted scores of parts of the responses (`process` rewards), not contained in
-    `rewards_B`; () without such rewards."""
+    """[B] weighted scores for parts of responses (`process` rewards), not contained in `rewards_B`.
+    () without such rewards."""
     teachers: tuple[tuple[TeacherTokens, ...], ...] = ()
-    """[B] teachers of each response, not contained in `rewards_B`; () without teachers."""
+    """[B] teachers for each response, not contained in `rewards_B`. () without teachers."""
     columns_BC: np.ndarray | None = None
-    """Component scores after their transforms, before their weights; NaN = no verdict. None: equal
+    """Component scores after their transforms, before their weights. NaN = no verdict. None: equal
     to `scores`."""
     takes_part_BC: np.ndarray | None = None
-    """bool; False: the component has weight 0 on this row or scores other rows, so its missing
+    """bool. False: the component has weight 0 on this row or scores other rows, so its missing
     verdict does not count. None: not recorded."""
     metrics: Metrics = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvantageInputs:
-    """Inputs of an advantage estimator. Tensors are float32 unless stated otherwise; rows without a
-    reward are already removed."""
+    """Inputs for an advantage estimator. Tensors are float32 unless stated otherwise. Rows without
+    a reward are already removed."""
 
     rewards_B: torch.Tensor
     group_ids_B: torch.Tensor
-    """int64; groups need not be contiguous nor of equal size."""
+    """int64. Groups need not be contiguous nor equal in size."""
     response_mask_BT: torch.Tensor
-    """1 where a token belongs to the response, whether or not rollout correction rejected it;
-    right-padded with 0."""
+    """1 where a token belongs to the response, whether or not rollout correction rejected the
+    token. Right-padded with 0."""
     token_rewards_BT: torch.Tensor | None = None
-    """Added to the last-token reward, e.g. the KL penalty in reward (already signed: negative =
-    penalty) or process rewards."""
+    """Added to the last-token reward, e.g. process rewards or the KL penalty in reward (already
+    signed: negative = penalty)."""
     values_BT: torch.Tensor | None = None
     """The critic's values, for gae."""
     scores_BC: torch.Tensor | None = None
     """Component scores (NaN = no verdict), for estimators that normalise components separately."""
     weights_C: torch.Tensor | None = None
     baseline_rewards_B: torch.Tensor | None = None
-    """Reward of the greedy response to the row's prompt (NaN = it has none), for remax."""
+    """Reward for the greedy response to the row's prompt (NaN = there is none), for remax."""
     energies_BT: torch.Tensor | None = None
-    """Energy of each token under the old policy (see `TrainBatch`), for optimal_token_baseline."""
+    """Each token's energy under the old policy (see `TrainBatch`), for optimal_token_baseline."""
     rollout_weights_BT: torch.Tensor | None = None
-    """Importance weights of rollout correction, those of rejected tokens included; beside
-    `energies_BT` alone."""
+    """Importance weights from rollout correction, also for rejected tokens. Only set beside
+    `energies_BT`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advantages:
     advantages_BT: torch.Tensor
     returns_BT: torch.Tensor | None = None
-    """Targets of the value function; None without a critic."""
+    """Targets for the value function. None without a critic."""
     metrics: Metrics = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossInputs:
-    """One micro-batch of the policy loss: right-padded, response positions only."""
+    """One micro-batch for the policy loss: right-padded, response positions only."""
 
     logprobs_BT: torch.Tensor
     """Log-probabilities under the trained policy, with the gradient."""
     old_logprobs_BT: torch.Tensor
     advantages_BT: torch.Tensor
     mask_BT: torch.Tensor
-    """float, 1 = counts: a token of the response that rollout correction did not reject."""
+    """float, 1 = counts: a response token that rollout correction did not reject."""
     ref_logprobs_BT: torch.Tensor | None = None
     rollout_logprobs_BT: torch.Tensor | None = None
     rollout_weights_BT: torch.Tensor | None = None
-    """Importance weights of rollout correction, >= 0; multiply the policy loss."""
+    """Importance weights from rollout correction, >= 0. They multiply the policy loss."""
     entropy_BT: torch.Tensor | None = None
     nll_weights_BT: torch.Tensor | None = None
-    """Weight of -log pi_new in the loss, >= 0 and 0 but for successful responses."""
+    """Weight for -log pi_new in the loss, >= 0. The weight is 0 except on successful responses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueLossInputs:
-    """One micro-batch of the value loss: right-padded, response positions only."""
+    """One micro-batch for the value loss: right-padded, response positions only."""
 
     values_BT: torch.Tensor
-    """Values of the trained critic, with the gradient."""
+    """The trained critic's values, with the gradient."""
     old_values_BT: torch.Tensor
     """Values before the step's first update."""
     returns_BT: torch.Tensor
     mask_BT: torch.Tensor
-    """float, 1 = counts: a token of the response that rollout correction did not reject."""
+    """float, 1 = counts: a response token that rollout correction did not reject."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainBatch:
-    """Sequences and the per-token streams that train on them. No text, no rewards. All ragged, same
-    B."""
+    """Sequences and the per-token streams that train on them. The batch holds no text and no
+    rewards. All streams are ragged, with the same B."""
 
     tokens: Ragged
     """int64, prompt + response, lengths S."""
     response_mask: Ragged
-    """float32, lengths T: the last T of the S tokens are the response. Rewards and every statistic
-    of them count these tokens."""
+    """float32, lengths T: the last T of the S tokens are the response. Rewards and all reward
+    statistics count these tokens."""
     kept_mask: Ragged | None = None
-    """float32, lengths T: `response_mask` without the tokens that rollout correction rejected
-    and the truncated responses that are masked; None: none were left out."""
+    """float32, lengths T: `response_mask` without the tokens that rollout correction rejected and
+    without the truncated responses that are masked. None: no token was left out."""
     rollout_logprobs: Ragged | None = None
     rollout_weights: Ragged | None = None
-    """Importance weights of rollout correction."""
+    """Importance weights from rollout correction."""
     nll_weights: Ragged | None = None
-    """Weight of the negative log-likelihood of each token; 0 but for successful responses."""
+    """Weight for each token's negative log-likelihood. The weight is 0 except on successful
+    responses."""
     prompt_tokens: Ragged | None = None
-    """Tokens of `loss_mask` of all responses to the row's prompt, the same number at each token."""
+    """Number of `loss_mask` tokens over all responses to the row's prompt, repeated at each
+    token."""
     old_logprobs: Ragged | None = None
     energies: Ragged | None = None
-    """Energy of each token under the old policy, 0..2: the squared length of the gradient of
-    log pi_old(token) with respect to the logits over the temperature, 1 - 2 pi_old(token) + sum of
-    the squares of all tokens' probabilities. None once the advantages are there."""
+    """Each token's energy under the old policy, 0..2: the squared length of the gradient of log
+    pi_old(token) with respect to the logits over the temperature. Equals 1 - 2 pi_old(token) + the
+    sum of squared probabilities over all tokens. None once the advantages are there."""
     ref_logprobs: Ragged | None = None
     advantages: Ragged | None = None
     values: Ragged | None = None
@@ -382,7 +384,7 @@ class TrainBatch:
 
     @property
     def loss_mask(self) -> Ragged:
-        """Tokens that count in the terms, the divisor and the metrics of every loss."""
+        """Return the tokens that count in every loss: in its terms, its divisor and its metrics."""
         return self.response_mask if self.kept_mask is None else self.kept_mask
 
     def select(self, index: Sequence[int] | np.ndarray) -> TrainBatch:
@@ -396,22 +398,22 @@ class TrainBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """Sampling parameters of the policy and of judges."""
+    """Sampling parameters for the policy and for judges."""
 
     max_tokens: int
     """Largest number of tokens to write."""
     temperature: float = 1.0
     """0: greedy."""
     top_p: float = 1.0
-    """Nucleus: the smallest set of tokens that holds this share of the probability; 1: all."""
+    """Nucleus: the smallest set of tokens that holds this share of the probability. 1: all."""
     top_k: int = -1
-    """The k likeliest tokens; -1: off."""
+    """The k likeliest tokens. -1: off."""
     n: int = 1
     """Samples per prompt."""
     seed: int | None = None
     """null: another seed in every run."""
     stop: tuple[str, ...] = ()
-    """Texts that end the sample; they are not part of it."""
+    """Texts that end the sample. The sample does not contain them."""
     ignore_eos: bool = False
     """Continue past the end token."""
     choice: tuple[str, ...] = ()
@@ -419,12 +421,12 @@ class Sampling:
     regex: str = ""
     """Structured output: the text matches this."""
     json_schema: str = ""
-    """Structured output: the text is JSON of this schema (itself JSON text)."""
+    """Structured output: the text is JSON that follows this schema (itself JSON text)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Generation:
-    """One finished sample of an engine."""
+    """One finished sample from an engine."""
 
     prompt_index: int
     """Position of the prompt in the call."""
@@ -446,15 +448,15 @@ class Generation:
 
 
 def _as_arrays(sample: Response | Generation) -> None:
-    """Convert tokens and logprobs that are other sequences. An object per number would take 32
-    bytes and more, and be created again in every process that the sample passes through."""
+    """Convert tokens and logprobs from other sequences to arrays. An object per number would take
+    32 bytes and more, and every process that the sample passes through would create it again."""
     object.__setattr__(sample, "token_ids", np.asarray(sample.token_ids, dtype=np.int32))
     if sample.logprobs is not None:
         object.__setattr__(sample, "logprobs", np.asarray(sample.logprobs, dtype=np.float32))
 
 
 def _same_fields(first: Any, second: Any) -> bool:
-    """Return whether two samples are equal; the comparison of tuples of arrays would raise."""
+    """Return whether two samples are equal. Comparing tuples of arrays would raise."""
     for each in fields(first):
         one = getattr(first, each.name)
         other = getattr(second, each.name)

@@ -1,11 +1,10 @@
 """Rewards to advantages to losses: pure tensor functions, no processes, no models, no files.
 
 Advantage estimators have the signature `(AdvantageInputs, *, settings: AlgorithmConfig) ->
-  Advantages`; policy losses have
-`(LossInputs, *, settings: ActorConfig) -> (loss_BT, metric_sums)`. Importing this package imports
-  no torch; looking a name up does.
-To add one: a file beside the others, whose function states its facts with `@estimator(...)` or
-`@policy_loss(...)` (descriptors.py), and a line in its table. A user's own needs no line:
+Advantages`. Policy losses have `(LossInputs, *, settings: ActorConfig) -> (loss_BT, metric_sums)`.
+Importing this package imports no torch, looking a name up does. To add one, write a file beside the
+others, whose function states its facts with `@estimator(...)` or `@policy_loss(...)`
+(descriptors.py), and a line in its table. A user's own part needs no line:
 `package.module:function` is a name too.
 """
 
@@ -71,13 +70,13 @@ LOSSES: Registry[Loss | LossFunction] = Registry(
 
 
 def estimator_named(name: str) -> Estimator:
-    """Descriptor of the estimator `name`. Raises ConfigError for an unknown name, ImportError or
-    AttributeError as the import of a user's own does."""
+    """Return the descriptor for the estimator `name`. Raises ConfigError for an unknown name,
+    ImportError or AttributeError where importing a user's own part raises them."""
     return described_estimator(ADVANTAGES[name])
 
 
 def loss_named(name: str) -> Loss:
-    """Descriptor of the policy loss `name`. Raises as `estimator_named`."""
+    """Return the descriptor for the policy loss `name`. Raises as `estimator_named`."""
     return described_loss(LOSSES[name])
 
 

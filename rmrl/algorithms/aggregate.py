@@ -1,5 +1,5 @@
-"""Aggregation of per-token losses into one number, written so that no micro-batch or process needs
-the others.
+"""Combine per-token losses into one number, written so that no micro-batch or process needs the
+others.
 
     loss = sum over all tokens of loss_BT * token_weights(mask_BT)
            / divisor(sum over all parts of total_weight(mask_BT))
@@ -13,16 +13,16 @@ the others.
 | seq-mean-token-sum-norm | 1 / max_length            | sequences      | the sum over a constant |
 | prompt-mean             | 1 / tokens of its prompt  | prompts        | (no sequence level)     |
 
-The tokens of a prompt are the counted ones of all its responses in the mini-batch. A part that
-holds some of the responses cannot count them: `prompt_tokens_BT` brings the number, and a part's
+A prompt's tokens are the counted tokens in all its responses in the mini-batch. A part that holds
+only some of the responses cannot count them: `prompt_tokens_BT` brings the number, and a part's
 total weight is its share of prompts.
 
-The divisor is the total weight, but for `token-sum`, which divides by 1: its total weight only says
-whether anything counts. `token-mean` is DAPO's (arXiv:2503.14476), `seq-mean-token-mean` GRPO's
-(arXiv:2402.03300), `seq-mean-token-sum-norm` Dr. GRPO's (arXiv:2503.20783), `prompt-mean` that of
-CISPO and ScaleRL (arXiv:2506.13585, arXiv:2510.13786). Rows whose mask is all
-zero are no sequences: they weigh nothing in either sum, so padding a batch with empty rows changes
-nothing. Because both sums are plain sums, the result does not depend on how a batch is cut.
+The divisor is the total weight, except for `token-sum`, which divides by 1: its total weight only
+says whether anything counts. `token-mean` is DAPO's (arXiv:2503.14476), `seq-mean-token-mean`
+GRPO's (arXiv:2402.03300), `seq-mean-token-sum-norm` Dr. GRPO's (arXiv:2503.20783), `prompt-mean`
+CISPO's and ScaleRL's (arXiv:2506.13585, arXiv:2510.13786). Rows whose mask is all zero are no
+sequences: they weigh nothing in either sum, so padding a batch with empty rows changes nothing.
+Because both sums are plain sums, the result does not depend on how a batch is cut.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def token_weights(
     max_length: int,
     prompt_tokens_BT: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Un-normalised weight of each token's loss, [B, T] in the mask's floating dtype; 0 where the
-    mask is 0.
+    """Return each token's loss weight before normalisation, [B, T] in the mask's floating dtype.
+    The weight is 0 where the mask is 0.
 
-    `max_length` is the constant of seq-mean-token-sum-norm (the longest response allowed, in
-    tokens, the same in every call of a run), `prompt_tokens_BT` the number of counted tokens of the
-    row's prompt in the whole mini-batch, for prompt-mean; other modes ignore them. Raises
-    ConfigError for an unknown mode or a `max_length` below 1 where it is used.
+    `max_length` is seq-mean-token-sum-norm's constant (the longest response allowed, in tokens, the
+    same in every call in a run). `prompt_tokens_BT` is the number of counted tokens for the row's
+    prompt in the whole mini-batch, for prompt-mean. Other modes ignore both. Raises ConfigError for
+    an unknown mode or a `max_length` below 1 where the mode uses it.
     """
     _check(mode, max_length)
     mask_BT = _as_float(mask_BT)
@@ -81,10 +81,10 @@ def total_weight(
     max_length: int,
     prompt_tokens_BT: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Counted tokens, sequences or share of prompts of this part of a batch, to be summed over all
-    parts. Scalar, same dtype as the weights; shares of prompts are float64.
+    """Return the counted tokens, the sequences or the share of prompts in this part of a batch, to
+    be summed over all parts. Scalar, same dtype as the weights. Shares of prompts are float64.
 
-    0 when nothing counts, and then there is no loss. Errors as for `token_weights`.
+    Return 0 when nothing counts, and then there is no loss. Errors as for `token_weights`.
     """
     _check(mode, max_length)
     mask_BT = _as_float(mask_BT)
@@ -98,8 +98,8 @@ def total_weight(
 
 
 def divisor(weight: float, mode: str) -> float:
-    """Divisor of the sum of weighted losses of a whole batch; `weight` is the batch's total weight,
-    above 0."""
+    """Return the divisor for a whole batch's sum of weighted losses. `weight` is the batch's total
+    weight, above 0."""
     assert weight > 0, "nothing counts, so there is nothing to divide"
     return 1.0 if mode == "token-sum" else weight
 

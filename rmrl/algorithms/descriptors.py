@@ -32,25 +32,25 @@ class Estimator:
 
     fn: EstimatorFunction
     group: bool = False
-    """Compares the responses to one prompt: with a single one every advantage is 0."""
+    """Compares the responses to one prompt: with a single response every advantage is 0."""
     group_beside_tokens: bool = False
-    """Compares the rewards of the responses to one prompt, beside rewards of tokens that need no
-    other response: with a single one only these train."""
+    """Compares the rewards of the responses to one prompt, beside token rewards that need no other
+    response. With a single response only the token rewards train."""
     values: bool | None = False
-    """Reads `values_BT`, which a critic gives. None: not known, so that the critic is trained where
-    critic.enable=True and its absence is no problem."""
+    """Reads `values_BT`, which a critic gives. None: not known. The critic is then trained where
+    critic.enable=True, and its absence is no problem."""
     baseline: bool = False
-    """Reads `baseline_rewards_B`, the reward of a greedy response to each prompt."""
+    """Reads `baseline_rewards_B`, a greedy response's reward for each prompt."""
     components: bool = False
-    """Reads `scores_BC` and `weights_C`, the score of each reward."""
+    """Reads `scores_BC` and `weights_C`, each reward's score and weight."""
     energies: bool = False
     """Reads `energies_BT`, for which the training engine computes the old policy's
-    log-probabilities in a forward pass of their own."""
+    log-probabilities in a separate forward pass."""
     token_rewards: bool = True
     """Takes `token_rewards_BT` (KL in reward, process rewards). False: raises ConfigError for
     them."""
     problems: Callable[[AlgorithmConfig], Sequence[str]] = lambda _: ()
-    """Sentences about settings with which it cannot work."""
+    """(settings) -> sentences about settings with which the estimator cannot work."""
 
     def __call__(self, inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:
         return self.fn(inputs, settings=settings)
@@ -58,12 +58,11 @@ class Estimator:
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """A policy loss and what holds of it. Called like its function."""
+    """A policy loss and the facts about it. Called like its function."""
 
     fn: LossFunction
     depends_on_cut: bool = False
-    """Chooses tokens by a statistic of the micro-batch: its result depends on how a batch is
-    cut."""
+    """Chooses tokens by a micro-batch statistic: the result depends on how a batch is cut."""
 
     def __call__(
         self, inputs: LossInputs, *, settings: ActorConfig
@@ -72,20 +71,21 @@ class Loss:
 
 
 def estimator(**facts: Any) -> Callable[[EstimatorFunction], Estimator]:
-    """Decorator of an estimator's function. `facts`: fields of `Estimator` other than `fn`."""
+    """Decorate an estimator's function. `facts`: fields of `Estimator` other than `fn`."""
     return lambda fn: Estimator(fn=fn, **facts)
 
 
 def policy_loss(**facts: Any) -> Callable[[LossFunction], Loss]:
-    """Decorator of a loss's function. `facts`: fields of `Loss` other than `fn`."""
+    """Decorate a loss's function. `facts`: fields of `Loss` other than `fn`."""
     return lambda fn: Loss(fn=fn, **facts)
 
 
 def described_estimator(part: Estimator | EstimatorFunction) -> Estimator:
-    """Return `part`, a plain function with the defaults; whether that reads values is unknown."""
+    """Return `part`, or the descriptor with the defaults for a plain function. Whether a plain
+    function reads values is unknown."""
     return part if isinstance(part, Estimator) else Estimator(fn=part, values=None)
 
 
 def described_loss(part: Loss | LossFunction) -> Loss:
-    """Return `part`, a plain function with the defaults."""
+    """Return `part`, or the descriptor with the defaults for a plain function."""
     return part if isinstance(part, Loss) else Loss(fn=part)

@@ -1,8 +1,8 @@
 """DAPO's dynamic sampling (arXiv:2503.14476, section 3.2): which groups have something to teach.
 
 A group whose values are all equal has advantage 0 for every response. The paper drops groups with
-accuracy 0 or 1; for rewards of any kind that is a group without contrast. Sampling others in their
-place is the trainer's business.
+accuracy 0 or 1. For other rewards the same is a group without contrast. The trainer samples other
+groups in their place.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from rmrl.algorithms.groups import group_statistics
 
 
 def informative_groups(values_B: torch.Tensor, group_ids_B: torch.Tensor) -> torch.Tensor:
-    """bool [B]: the row's group holds at least two values that differ by more than rounding
-    (`masking.rounding_floor`).
+    """Return bool [B]: whether the row's group holds at least two values that differ by more than
+    rounding (`masking.rounding_floor`).
 
     `values_B` has no NaN: rows without a verdict are in no statistic and are left out before.
     Groups are sets of equal ids, in any order. Values are rounded to float32 first, as the

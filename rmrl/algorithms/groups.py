@@ -1,7 +1,7 @@
-"""Statistics of the responses to one prompt.
+"""Statistics over the responses to one prompt.
 
-Rows are grouped by id alone: groups need not be contiguous nor of equal size, and rows without a
-verdict have been removed before, so a group's numbers are those of the rows that have one. The
+Rows are grouped by id alone: groups need not be contiguous nor equal in size. Rows without a
+verdict have been removed before, so a group's numbers come from the rows that have one. The
 standard deviation is unbiased (divides by N - 1): GRPO's paper (arXiv:2402.03300) writes only
 std(r), and TRL and verl read it as torch.std, whose default this is.
 """
@@ -16,23 +16,23 @@ from rmrl.algorithms.masking import rounding_floor
 
 
 class GroupStatistics(NamedTuple):
-    """Every field has shape [B]: a row's own value beside the numbers of its group. float64 but for
+    """Every field has shape [B]: a row's own value, or its group's number. float64 except for
     `constant_B`."""
 
     centred_B: torch.Tensor
-    """value - group mean; exactly 0 in a constant group."""
+    """value - group mean. Exactly 0 in a constant group."""
     mean_B: torch.Tensor
     std_B: torch.Tensor
-    """Unbiased; 0 in a constant group and in a group of one."""
+    """Unbiased. 0 in a constant group and in a group with one row."""
     count_B: torch.Tensor
     constant_B: torch.Tensor
-    """bool: the group has no contrast: one row, or all values equal up to rounding
-    (`masking.rounding_floor`)."""
+    """bool: the group has no contrast (one row, or all values equal up to
+    `masking.rounding_floor`)."""
 
 
 def group_statistics(values_B: torch.Tensor, group_ids_B: torch.Tensor) -> GroupStatistics:
-    """Return mean and deviation of each row's group. `group_ids_B` are any integers, [B]; an empty
-    batch is valid."""
+    """Return the mean and the deviation of each row's group. `group_ids_B` are any integers, [B].
+    An empty batch is valid."""
     # Groups are numbered from 0, whatever their ids are.
     unique_and_inverse = torch.unique(group_ids_B, return_inverse=True)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     group_B = cast("torch.Tensor", unique_and_inverse[1])
@@ -48,15 +48,15 @@ def group_statistics(values_B: torch.Tensor, group_ids_B: torch.Tensor) -> Group
 
 
 def group_mean(values_B: torch.Tensor, group_ids_B: torch.Tensor) -> torch.Tensor:
-    """Mean of each row's group, [B], float64."""
+    """Return the mean of each row's group, [B], float64."""
     return group_statistics(values_B, group_ids_B).mean_B
 
 
 def leave_one_out(statistics: GroupStatistics) -> tuple[torch.Tensor, torch.Tensor]:
-    """(value - mean of the others, unbiased deviation of the others), each [B], float64.
+    """Return (value - mean of the others, unbiased deviation of the others), each [B], float64.
 
-    0 and 0 in a constant group and in a group of one. The deviation is 0 where the others are equal
-    up to rounding, and where there is only one.
+    Both are 0 in a constant group and in a group with one row. The deviation is 0 where the others
+    are equal up to rounding, and where there is only one other.
 
         sum over j != i of (r_j - mean of the others)^2 = sum over j of c_j^2 - N / (N - 1) c_i^2
     """
@@ -71,8 +71,8 @@ def leave_one_out(statistics: GroupStatistics) -> tuple[torch.Tensor, torch.Tens
 
 
 def constant_fraction(statistics: GroupStatistics) -> float:
-    """Share of groups, 0..1, that teach nothing because all their rewards are equal; 0 for an empty
-    batch."""
+    """Return the share of groups, 0..1, that teach nothing because all their rewards are equal.
+    Return 0 for an empty batch."""
     per_group_B = 1 / statistics.count_B  # each group's rows sum to one group
     total = per_group_B.sum().item()
     if not total:

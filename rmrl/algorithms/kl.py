@@ -1,5 +1,5 @@
-"""Per-token estimates of KL(policy || reference) from samples of the policy, and the controller of
-the penalty's coefficient.
+"""Estimate KL(policy || reference) per token from policy samples, and control the penalty's
+coefficient.
 
 With d = log pi_ref(y) - log pi(y) and y drawn from pi (J. Schulman, "Approximating KL Divergence",
 http://joschu.net/blog/kl-approx.html):
@@ -88,15 +88,15 @@ KL_ESTIMATORS: Mapping[str, Estimator] = {
 and the straight-through forms."""
 
 KL_NAMES = tuple(KL_ESTIMATORS)
-"""actor.kl_loss_type takes any; a penalty in reward has no gradient, so there a + changes
-nothing."""
+"""actor.kl_loss_type takes any of these. A penalty in reward has no gradient, so a + changes
+nothing there."""
 
 
 def token_kl(logprobs: torch.Tensor, ref_logprobs: torch.Tensor, *, kind: str) -> torch.Tensor:
-    """KL estimate of each token, same shape as the inputs, in nats; gradients flow through both
-    arguments.
+    """Return each token's KL estimate, same shape as the inputs, in nats. Gradients flow through
+    both arguments.
 
-    `kind` is a name of KL_ESTIMATORS; another one raises ConfigError.
+    `kind` is a name in KL_ESTIMATORS. Another name raises ConfigError.
     """
     if kind not in KL_ESTIMATORS:
         raise ConfigError(
@@ -106,17 +106,17 @@ def token_kl(logprobs: torch.Tensor, ref_logprobs: torch.Tensor, *, kind: str) -
 
 
 class KLController:
-    """The coefficient of the KL penalty in reward: fixed, or moved towards a target KL
+    """The coefficient for the KL penalty in reward: fixed, or moved towards a target KL
     (arXiv:1909.08593, section 2.2).
 
         e = clip(KL / target - 1, -0.2, 0.2)
         coefficient <- coefficient * (1 + e * min(num_responses / horizon, 1))
 
-    The paper writes the gain as a constant (0.1); tying it to the number of responses, as its
-    released code does, makes the speed independent of the batch size. Departures: the gain is at
-    most 1, so that one step moves the coefficient by at most a fifth (the released code's factor
-    reaches 0 at five horizons, and a coefficient of 0 never moves again), and the coefficient stays
-    at or above 1e-4 kl_coef.
+    The paper writes the gain as a constant (0.1). Tying the gain to the number of responses, as the
+    paper's released code does, makes the speed independent of the batch size. Departures: the gain
+    is at most 1, so that one step moves the coefficient by at most a fifth (the released code's
+    factor reaches 0 at five horizons, and a coefficient of 0 never moves again), and the
+    coefficient stays at or above 1e-4 kl_coef.
 
     Raises ConfigError for an unknown type or a non-positive horizon, target or starting
     coefficient.
@@ -139,8 +139,8 @@ class KLController:
         self.coefficient = float(settings.kl_coef)
 
     def update(self, kl: float, *, num_responses: int) -> None:
-        """Move the coefficient by the mean KL of the last step, over `num_responses` responses.
-        Nothing moves if it is fixed, or if the KL is NaN."""
+        """Move the coefficient by the last step's mean KL, over `num_responses` responses. The
+        coefficient does not move if it is fixed, or if the KL is NaN."""
         if self._settings.type == "fixed" or math.isnan(kl):
             return
         error = kl / self._settings.target_kl - 1
@@ -152,11 +152,11 @@ class KLController:
         self.coefficient = max(coefficient, LOWEST_COEFFICIENT_SHARE * self._settings.kl_coef)
 
     def state_dict(self) -> dict[str, float]:
-        """State for a checkpoint: {"coefficient": float}."""
+        """Return the state for a checkpoint: {"coefficient": float}."""
         return {"coefficient": self.coefficient}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Resume. A fixed coefficient keeps its configured value, so that a restart can change
-        it."""
+        """Restore the coefficient. A fixed coefficient keeps its configured value, so that a
+        restart can change it."""
         if self._settings.type == "adaptive":
             self._set(float(state["coefficient"]))

@@ -1,9 +1,9 @@
 """Statistics over the counted entries of a padded tensor.
 
-Everywhere: `values` and `mask` have the same shape, any rank; mask 1 = counts, 0 = padding, which
-  may hold anything, NaN included. Variances and standard deviations are unbiased (divide by N - 1)
-  unless said otherwise, as in the field's other trainers. Sums run in float64, so the result does
-  not depend on how long the batch is; it comes back in the dtype of `values`.
+Everywhere: `values` and `mask` have the same shape, any rank. Mask 1 = counts, 0 = padding, which
+may hold anything, NaN included. Variances and standard deviations are unbiased (divide by N - 1)
+unless said otherwise, as in the field's other trainers. Sums run in float64, so the result does not
+depend on the batch's length. The result has the dtype of `values`.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from __future__ import annotations
 import torch
 
 WHITEN_EPSILON = 1e-8
-"""Added to the variance before its root is divided by."""
+"""Added to the variance before dividing by its root."""
 
 
 def masked_mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Mean over counted entries, a scalar; 0 when nothing counts."""
+    """Return the mean over counted entries, a scalar. Return 0 when nothing counts."""
     return _mean(values, mask).to(values.dtype)
 
 
 def masked_var(values: torch.Tensor, mask: torch.Tensor, *, unbiased: bool = True) -> torch.Tensor:
-    """Variance over counted entries, a scalar: sum of squares over N - 1 (or N); 0 with fewer than
-    two entries."""
+    """Return the variance over counted entries, a scalar: the sum of squares over N - 1 (or N).
+    Return 0 with fewer than two entries."""
     return _var(values, mask, unbiased=unbiased).to(values.dtype)
 
 
 def masked_whiten(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """(values - mean) / sqrt(variance + 1e-8) over counted entries, exactly 0 elsewhere; same
-    shape.
+    """Return (values - mean) / sqrt(variance + 1e-8) over counted entries, exactly 0 elsewhere.
+    Same shape.
 
     Entries that are all the same up to rounding become exactly 0, not noise of size 1.
     """
@@ -40,13 +40,13 @@ def masked_whiten(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def rounding_floor(magnitude: torch.Tensor) -> torch.Tensor:
-    """Deviations up to this are rounding, not contrast: 4 units in the last place of `magnitude` in
-    float32, at least 1e-6. Same shape.
+    """Return the largest deviation that is rounding, not contrast: 4 units in the last place of
+    `magnitude` in float32, at least 1e-6. Same shape.
 
-    The one answer to "are these rewards equal?" for estimators, dynamic sampling, PF-PPO and the
-    critic's metrics. float32 whatever the dtype, because scores come out of float32 models at best.
-    1e-6 because rewards are sums of weighted scores of size about 1, whose rounding does not shrink
-    when they cancel.
+    Estimators, dynamic sampling, PF-PPO and the critic's metrics all use this to decide whether
+    rewards are equal. float32 whatever the dtype, because scores come out of float32 models at
+    best. 1e-6 because rewards are sums of weighted scores with size about 1, whose rounding does
+    not shrink when they cancel.
     """
     return (4 * torch.finfo(torch.float32).eps * magnitude).clamp(min=1e-6)
 

@@ -9,12 +9,12 @@ replacement, as many as there were:
     max_random  half the draws the best row, half any of the others
                 (its best-random filter, BR)
 
-Best and worst are those of the row's group where groups are given, as in the paper, each group
-drawn as often as it has rows; else of the whole batch. Rows that tie share their half; where all
-are equal, every row is as likely. Equal means equal up to rounding, as everywhere
-(`masking.rounding_floor`): two sums of the same scores in another order are a tie. Departures: the
-paper keeps fixed numbers of rows of each group, here they are drawn, so the size of the batch
-stays; `pow` is not in the paper but is common in its implementations.
+Best and worst are taken within the row's group where groups are given, as in the paper, and each
+group is drawn as often as it has rows. Without groups they are taken over the whole batch. Rows
+that tie share their half. Where all rows are equal, every row is as likely. Equal means equal up to
+rounding, as everywhere (`masking.rounding_floor`): two sums of the same scores in another order are
+a tie. Departures: the paper keeps fixed numbers of rows in each group, here they are drawn, so the
+batch size stays. `pow` is not in the paper but is common in its implementations.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def draw(
     *,
     group_ids_B: np.ndarray | None = None,
 ) -> np.ndarray:
-    """int64 [B]: rows to train on, in the order drawn, repeats included. `rewards_B` has no NaN;
-    `group_ids_B` are any integers.
+    """Return int64 [B]: the rows to train on, in the order drawn, repeats included. `rewards_B` has
+    no NaN. `group_ids_B` are any integers.
 
     Raises ConfigError for an unknown method and a negative exponent.
     """
@@ -53,7 +53,8 @@ def draw(
 def probabilities(
     rewards_B: np.ndarray, settings: PFPPOConfig, *, group_ids_B: np.ndarray | None = None
 ) -> np.ndarray:
-    """Probability of each row in each draw, float64 [B], summing to 1. Errors as for `draw`."""
+    """Return each row's probability in each draw, float64 [B], summing to 1. Errors as for
+    `draw`."""
     method = settings.reweight_method
     if method not in METHODS:
         raise ConfigError(

@@ -1,12 +1,12 @@
-"""Token rewards and sequence rewards of a response, and the KL penalty in reward.
+"""A response's token rewards and sequence rewards, and the KL penalty in reward.
 
 "The mask" is the response mask throughout: rollout correction removes tokens from the losses, not
 from the rewards.
 
-Two forms of the same rewards: estimators over tokens (REINFORCE++, GAE) get the reward on the last
-response token plus the token rewards; estimators over sequences (GRPO, RLOO, ...) get the reward
-plus the sum of the token rewards. So KL in reward and process rewards work with every estimator but
-those with `token_rewards=False`, whose statistics such a sum would spoil.
+The same rewards have two forms. Estimators over tokens (REINFORCE++, GAE) get the reward on the
+last response token plus the token rewards. Estimators over sequences (GRPO, RLOO, ...) get the
+reward plus the sum of the token rewards. So KL in reward and process rewards work with every
+estimator except those with `token_rewards=False`, whose statistics such a sum would spoil.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from rmrl.types import AdvantageInputs
 
 
 def token_rewards(inputs: AdvantageInputs) -> torch.Tensor:
-    """[B, T]: `token_rewards_BT` plus the reward on each row's last counted token, 0 outside the
-    mask.
+    """Return [B, T]: `token_rewards_BT` plus the reward on each row's last counted token, 0 outside
+    the mask.
 
-    The last counted token, not the last column: padding follows it, and the mask may have holes. An
-    empty row gets no reward.
+    The reward goes to the last counted token, not the last column: padding follows that token, and
+    the mask may have holes. An empty row gets no reward.
     """
     mask_BT = inputs.response_mask_BT
     positions_T = torch.arange(mask_BT.shape[1], device=mask_BT.device)
@@ -38,8 +38,8 @@ def token_rewards(inputs: AdvantageInputs) -> torch.Tensor:
 
 
 def sequence_rewards(inputs: AdvantageInputs) -> torch.Tensor:
-    """[B]: the reward plus the sum of the token rewards inside the mask, added up in float64, in
-    the dtype of the rewards."""
+    """Return [B]: the reward plus the sum of the token rewards inside the mask, added up in
+    float64, in the rewards' dtype."""
     if inputs.token_rewards_BT is None:
         return inputs.rewards_B
     counted_BT = torch.where(inputs.response_mask_BT > 0, inputs.token_rewards_BT, 0.0)
@@ -47,7 +47,7 @@ def sequence_rewards(inputs: AdvantageInputs) -> torch.Tensor:
 
 
 def refuse_token_rewards(inputs: AdvantageInputs, *, estimator: str, why: str) -> None:
-    """Raise ConfigError when there are token rewards; `why` is a clause that says what stands
+    """Raise ConfigError when there are token rewards. `why` is a clause that says what stands
     against them."""
     if inputs.token_rewards_BT is not None:
         raise ConfigError(
@@ -60,7 +60,7 @@ def refuse_token_rewards(inputs: AdvantageInputs, *, estimator: str, why: str) -
 
 
 def spread_over_tokens(values_B: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:
-    """[B, T] float32: a sequence's value on each counted token, exactly 0 elsewhere."""
+    """Return [B, T] float32: a sequence's value on each counted token, exactly 0 elsewhere."""
     return torch.where(mask_BT > 0, values_B[:, None].float(), 0.0)
 
 
@@ -72,12 +72,12 @@ def kl_token_rewards(
     kind: str,
     coefficient: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The KL penalty as token rewards: (-coefficient * KL [B, T], mean KL scalar).
+    """Return the KL penalty as token rewards: (-coefficient * KL [B, T], mean KL scalar).
 
-    KL is that of the sampling policy to the reference (arXiv:1909.08593, eq. 2), estimated per
-    token by `kind` (`kl.KL_ESTIMATORS`). The scalar is what `KLController.update` takes: the mean
-    over responses of a response's mean token KL, in nats per token, empty rows left out. Departure:
-    the paper's controller watches the KL summed over a response; per token, a target holds for any
+    KL is taken from the sampling policy to the reference (arXiv:1909.08593, eq. 2), estimated per
+    token by `kind` (`kl.KL_ESTIMATORS`). `KLController.update` takes the scalar: the mean over
+    responses of a response's mean token KL, in nats per token, empty rows left out. Departure: the
+    paper's controller watches the KL summed over a response. Per token, a target holds for any
     length.
     """
     counts_BT = mask_BT > 0

@@ -1,5 +1,5 @@
-"""Correction for responses sampled with other probabilities than those of training: by another
-engine, other kernels, an older policy.
+"""Correct for responses that another engine, other kernels or an older policy sampled, with other
+probabilities than in training.
 
 With d_t = log pi_old(y_t) - log pi_rollout(y_t), bounded to [-20, 20], the ratio pi_old /
 pi_rollout is
@@ -11,27 +11,26 @@ pi_rollout is
 
 Importance weights (rollout_is: token, sequence) are min(ratio, rollout_is_threshold): truncated
 importance sampling (Ionides, 2008; arXiv:1802.01561 for token ratios; for this mismatch F. Yao et
-al., 2025, https://fengyao.notion.site/off-policy-rl). They multiply the policy loss.
+al., 2025, https://fengyao.notion.site/off-policy-rl). The weights multiply the policy loss.
 rollout_is_threshold_lower bounds them from below as well. rollout_is_outside=zero gives a ratio
-outside the two thresholds the weight 0 in place of the bound (IcePop, arXiv:2510.18855: 0.5 and 5):
-such a token has no policy loss, but still its KL and entropy, and still counts in the divisor, by
-which it differs from rejection.
-rollout_is_batch_normalize divides them by their mean over the batch, tokens or responses, so that
-the step's size stays.
+outside the two thresholds the weight 0 in place of the bound (IcePop, arXiv:2510.18855: 0.5 and 5).
+Such a token has no policy loss, but still its KL and entropy, and still counts in the divisor.
+Rejection differs in these points. rollout_is_batch_normalize divides the weights by their mean over
+the batch, tokens or responses, so that the step's size stays.
 
-Rejection (rollout_rs: token, sequence, geometric) drops from the mask what lies outside
-[rollout_rs_threshold_lower, rollout_rs_threshold], a token or a whole response. The sequence ratio
-of a long response is seldom near 1 even when every token is; the geometric one, GSPO's
+Rejection (rollout_rs: token, sequence, geometric) drops a token or a whole response from the mask
+where its ratio lies outside [rollout_rs_threshold_lower, rollout_rs_threshold]. A long response's
+sequence ratio is seldom near 1 even when every token ratio is. The geometric ratio, GSPO's
 length-normalised ratio (arXiv:2507.18071), is comparable over lengths.
 
 Rejection affects the losses alone. Rewards, the KL in reward, lengths, baselines, returns and
-whitening use the response as it was sampled: a rejected response is still a fair sample of its
-prompt's rewards, and a hole in its token rewards would change its return and so the advantages of
-all responses to the prompt. The policy loss, its KL and entropy terms, the value loss and the
-divisor of each use the remaining tokens.
+whitening use the response as it was sampled. A rejected response is still a fair sample of its
+prompt's rewards, and a hole in its token rewards would change its return and so the advantages for
+all responses to the prompt. The policy loss, its KL and entropy terms, the value loss and each
+divisor use the remaining tokens.
 
-Departures: weights come from the whole response, rejection after it; a rejected token has weight 0
-and is not in the mean of the normalisation.
+Departures: weights come from the whole response, rejection after it. A rejected token has weight 0
+and is not in the normalisation's mean.
 """
 
 from __future__ import annotations
@@ -56,15 +55,15 @@ def correct(
     mask_BT: torch.Tensor,
     settings: RolloutCorrectionConfig,
 ) -> tuple[torch.Tensor | None, torch.Tensor, Metrics]:
-    """(weights [B, T] >= 0 or None without rollout_is, mask [B, T] with 0 where rejected, metrics).
-    All without gradient.
+    """Return (weights [B, T] >= 0 or None without rollout_is, mask [B, T] with 0 where rejected,
+    metrics). All without gradient.
 
-    Old log-probabilities are the training engine's before the step's first update; both inputs are
-    read inside the mask only. Metrics, under `rollout_correction/`: over the tokens of the mask,
-    `kl` and `k3` (KL(rollout || old), plain and never negative), `chi2` (mean squared ratio - 1)
-    and `rejected` (share dropped, 0 where the mask is empty); over the remaining tokens,
-    `weight_mean`, `weight_max`, `truncated` (share outside the thresholds) and `ess` (effective
-    sample size of the weights as a share; 1: all equal). Raises ConfigError for unknown names and
+    Old log-probabilities are the training engine's before the step's first update. Both inputs are
+    read inside the mask only. Metrics have the prefix `rollout_correction/`. Over the mask's
+    tokens: `kl` and `k3` (KL(rollout || old), plain and never negative), `chi2` (mean squared ratio
+    - 1) and `rejected` (share dropped, 0 where the mask is empty). Over the remaining tokens:
+    `weight_mean`, `weight_max`, `truncated` (share outside the thresholds) and `ess` (the weights'
+    effective sample size as a share, 1: all equal). Raises ConfigError for unknown names and
     impossible thresholds.
     """
     _check(settings)
@@ -119,7 +118,7 @@ def _rejection_bounds(settings: RolloutCorrectionConfig) -> tuple[float, float]:
 
 
 def _mean_weight(weights_BT: torch.Tensor, kept_BT: torch.Tensor, level: str) -> torch.Tensor:
-    """Mean over tokens, or over responses, each of which has one weight."""
+    """Return the mean over tokens, or over responses, each with one weight."""
     if level == "token":
         return masked_mean(weights_BT, kept_BT)
     if not weights_BT.numel():

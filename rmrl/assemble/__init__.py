@@ -1,2 +1,1 @@
-"""Construction of a `Scorer` from a `reward` section, shared by training, offline scoring and
-checks."""
+"""Build a `Scorer` from a `reward` section, for training, offline scoring and checks alike."""

@@ -1,4 +1,4 @@
-"""Construction of a `Scorer` from resolved specs: hosts of its engines and their memory budget."""
+"""Build a `Scorer` from resolved specs: its engines' hosts and their memory budget."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 def tokenizers(trust_remote_code: bool) -> Callable[[str], Any]:
-    """Return a function that loads the tokenizer of a checkpoint, once."""
+    """Return a function that loads a checkpoint's tokenizer, once per checkpoint."""
 
     @cache
     def tokenizer(path: str) -> Any:
@@ -46,8 +46,8 @@ def make_scorer(
     residency: Residency,
     trust_remote_code: bool,
 ) -> Scorer:
-    """The scorer of a run; it owns `residency` from here on. Tokenizers of reward models are loaded
-    when first needed."""
+    """Return a run's scorer. The scorer owns `residency` from here on. Reward models' tokenizers
+    are loaded when first needed."""
     return Scorer(
         specs,
         settings,
@@ -65,8 +65,8 @@ def make_residency(
     pools: Pools,
     policy: ProcessHost | None = None,
 ) -> Residency:
-    """Build the residency: engines of place "" are hosted on `allocation`, others in their
-    pools; `policy` has the rollout engines, where they judge."""
+    """Build the residency. Engines with place "" are hosted on `allocation`, others in their pools.
+    `policy` has the rollout engines, where they judge."""
 
     def host_of(plan: EnginePlan) -> ProcessHost:
         if plan.spec.by_policy:
@@ -84,15 +84,15 @@ def make_residency(
 
 
 def slots(trainer_devices: int, resource_pools: Mapping[str, Any]) -> int:
-    """Ranks that a run reserves in all: the policy's and those of the pools."""
+    """Return the number of ranks that a run reserves in all: the policy's and the pools'."""
     return trainer_devices + sum(size.devices for size in pool_sizes(resource_pools).values())
 
 
 def runs_locally(
     engines: Sequence[EnginePlan], trainer: ScoreTrainerConfig, *, ray_init: Mapping[str, Any]
 ) -> bool:
-    """Whether processes of this machine are enough for the engines: one device each or a server
-    that runs already, no pools, no second machine and no cluster to join."""
+    """Return whether processes on this machine are enough for the engines: one device each or a
+    running server, no pools, no second machine and no cluster to join."""
     joins = joined_address(ray_init) is not None
     if engines and (joins or trainer.resource_pools or trainer.nnodes > 1):
         return False
@@ -113,8 +113,8 @@ async def standalone_scorer(
     trainer: ScoreTrainerConfig,
     ray_init: Mapping[str, Any],
 ) -> AsyncIterator[Scorer]:
-    """A scorer without a trainer beside it; its processes end with the block. Rules, servers and
-    engines that `runs_locally` start no Ray."""
+    """Yield a scorer without a trainer beside it. The scorer's processes end with the block. Rules,
+    servers and engines that `runs_locally` start no Ray."""
     async with AsyncExitStack() as stack:
         if runs_locally(engines, trainer, ray_init=ray_init):
             residency = Residency(partial(_local_host, budget), engines, budget=budget)
@@ -139,8 +139,8 @@ async def standalone_scorer(
 async def _places(
     trainer: ScoreTrainerConfig, *, device: str, ray_init: Mapping[str, Any]
 ) -> AsyncIterator[tuple[Allocation, Pools]]:
-    """Ray, devices for the engines of place "" (on CPU one rank is enough: engines share the
-    machine), and the pools."""
+    """Yield Ray, the devices for engines with place "" (on CPU one rank is enough: engines share
+    the machine), and the pools."""
     from rmrl.cluster.session import ray_session  # here: they import Ray
     from rmrl.cluster.worker_group import allocate_ranks
 
@@ -160,7 +160,7 @@ def _local_host(budget: Budget, plan: EnginePlan) -> ProcessHost:
 
 
 def _environment(plan: EnginePlan, budget: Budget) -> dict[str, str]:
-    """Variables of the process of an engine."""
+    """Return the environment variables for an engine's process."""
     spec = plan.spec
     return engine_environment(
         device=spec.device,

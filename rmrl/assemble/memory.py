@@ -1,5 +1,4 @@
-"""Memory plan of the engines of rewards, estimated from checkpoint headers before anything is
-loaded.
+"""Memory plan for reward engines, estimated from checkpoint headers before anything is loaded.
 
 engines = prepare_engines(specs, ...)     which engines, how large, on which devices
 plan    = scoring_plan(engines, ...)      or, beside a policy, rmrl.trainer.plan.memory_plan
@@ -33,7 +32,7 @@ from rmrl.rewards.residency import (
 from rmrl.rewards.specs.spec import RewardSpec
 
 HOST_MEMORY = "host memory"
-"""Memory of a machine with GPUs for engines that sleep at level 1, offloaded tensors and published
+"""Memory on a machine with GPUs for engines that sleep at level 1, offloaded tensors and published
 weights."""
 _HOST_REMEDY = (
     "Use reward.engine.put_away=sleep2 or unload (weights are read again from disk), fewer"
@@ -41,7 +40,7 @@ _HOST_REMEDY = (
     " megatron), smaller models, or machines with more memory"
 )
 _ROUNDED = 2
-"""Page-locked blocks take at most so many times their size where they are rounded up."""
+"""Page-locked blocks take at most this many times their size where they are rounded up."""
 
 
 class Budgets(TypedDict):
@@ -52,8 +51,8 @@ class Budgets(TypedDict):
 
 
 def budgets(trainer: TrainerConfig | ScoreTrainerConfig, devices: Devices) -> Budgets:
-    """Return the budget of each GPU, or of the machine: trainer.memory_budget_gb, else the memory
-    that is free now; and that of the host memory beside GPUs."""
+    """Return the budget for each GPU, or for the machine: trainer.memory_budget_gb, else the memory
+    that is free now. Return also the budget for host memory beside GPUs."""
     if trainer.memory_budget_gb is not None:
         budget_bytes = int(trainer.memory_budget_gb * 2**30)
     else:
@@ -74,9 +73,9 @@ def prepare_engines(
     *,
     policy_host_bytes: int = 0,
 ) -> list[EnginePlan]:
-    """Return the engines of the rewards with their sizes and devices; place "" has trainer.nnodes x
-    n_gpus_per_node devices of those in `devices`. `policy_host_bytes`: host memory of a machine
-    with GPUs that is not for engines.
+    """Return the rewards' engines with their sizes and devices. Place "" has trainer.nnodes x
+    n_gpus_per_node of the devices in `devices`. `policy_host_bytes`: host memory on a machine with
+    GPUs that is not for engines.
 
     Raises ConfigError for an unknown pool, for more devices than a place has, and for a checkpoint
     without weights.
@@ -99,8 +98,8 @@ def prepare_engines(
 
 
 def _refuse_wide(plans: Sequence[EnginePlan], trainer: TrainerConfig | ScoreTrainerConfig) -> None:
-    """Raise ConfigError for engines on CPU with more parts than this machine has cores; with
-    several machines others may have more."""
+    """Raise ConfigError for engines on CPU with more parts than this machine has cores. With
+    several machines, others may have more cores."""
     problems: list[str] = []
     for plan in plans:
         width = plan.spec.tensor_parallel_size
@@ -138,7 +137,7 @@ def budget_of(plan: MemoryPlan) -> Budget:
 def _needs_exact_pinned(plan: MemoryPlan) -> bool:
     """Whether host memory is too small for page-locked blocks that are rounded up to powers of two.
 
-    Exact blocks are allocated anew at every sleep, at a few GiB a second; rounded ones are kept.
+    Exact blocks are allocated anew at every sleep, at a few GiB a second. Rounded blocks are kept.
     """
     if HOST_MEMORY not in plan.budgets:
         return False

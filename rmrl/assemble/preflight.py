@@ -1,9 +1,9 @@
-"""Trials of the rewards on the first rows of the data, before an engine is started.
+"""Try the rewards on the data's first rows, before an engine is started.
 
 Reported: packages that are not installed, servers that do not answer, a sandbox that this machine
-does not have, rows without the reference that a reward compares with, and rules that raise or
-return no number (each rule is called on two rows, and on more if it raises on both, in a worker
-process with its own deadline).
+lacks, rows without the reference that a reward compares with, and rules that raise or return no
+number. Each rule is called on two rows, and on more if it raises on both, in a worker process with
+its own deadline.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _log = logging.getLogger(__name__)
 TRIAL_ROWS = 2
 """Number of rows on which a rule is tried."""
 _MORE_TRIAL_ROWS = 14
-"""Number of further rows if the rule raised on those, so that two malformed rows do not condemn a
-rule."""
+"""Number of further rows if the rule raised on the first ones, so that two malformed rows do not
+condemn a rule."""
 _TRIAL_DEADLINE_S = 10.0
 _FAILED = ("user_error", "timeout", "worker_lost")
 _EXTRAS = {"sentence_transformers": "similarity"}
-"""Package -> extra of rmrl that installs it; vLLM's extra is named like the device."""
+"""Package -> rmrl extra that installs it. vLLM's extra is named like the device."""
 
 
 def reward_preflight(
@@ -47,8 +47,8 @@ def reward_preflight(
     device: str,
     columns: Sequence[str] = (),
 ) -> list[str]:
-    """Problems as full sentences. `rows`: the first rows of the data, with any responses; without
-    rows no rule is called. `columns`: of the data, for a reference that is missing.
+    """Return problems as full sentences. `rows`: the data's first rows, with any responses. Without
+    rows no rule is called. `columns`: the data's columns, for a missing reference.
 
     A rule that failed on some of its trial rows only is logged as a warning.
     """
@@ -69,8 +69,8 @@ def reward_preflight(
 
 
 def package_problem(key: str, name: str, part: object, *, device: str) -> str:
-    """A sentence where the package that `part` needs is not installed or too old, else "";
-    `key`=`name` asked for the part."""
+    """Return a sentence where the package that `part` needs is not installed or too old, else "".
+    `key`=`name` requested the part."""
     package = missing_package(part)
     if not package:
         problem = version_problem(part)
@@ -109,7 +109,7 @@ def _server_problems(specs: Sequence[RewardSpec]) -> Iterator[str]:
 
 
 def _machine_problems(specs: Sequence[RewardSpec]) -> Iterator[str]:
-    """Yield what this machine lacks for each reward; log what the others run in."""
+    """Yield what this machine lacks for each reward. Log what the other rewards run in."""
     for spec in specs:
         kind = REWARD_KINDS[spec.kind]
         if problem := kind.machine_problem(spec):

@@ -1,4 +1,4 @@
-"""Checks of the whole `reward` section: names, kinds, combination, budgets. Nothing is started."""
+"""Check the whole `reward` section: names, kinds, combination, budgets. Nothing is started."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def resolve(
     trust_remote_code: bool,
     policy: Policy | None = None,
 ) -> Resolved:
-    """Return the resolved specs and all problems; a name `preset:NAME` becomes NAME in `config`.
+    """Return the resolved specs and all problems. A name `preset:NAME` becomes NAME in `config`.
 
-    `shipped_functions` is the last folder searched for drop-ins; `policy` is what trains beside the
-    rewards.
+    `shipped_functions` is the last folder searched for drop-ins. `policy` is the model that trains
+    beside the rewards.
     """
     name_presets(config)
     problems = [
@@ -62,8 +62,8 @@ def resolve(
 
 
 def kind_of(path: str) -> str:
-    """Return the kind of a checkpoint named in older keys; "generative" where it cannot be read,
-    which resolution reports."""
+    """Return the kind of a checkpoint named in older keys. Return "generative" where the checkpoint
+    cannot be read, which resolution reports."""
     try:
         return checkpoint_kind(path)
     except ConfigError:

@@ -1,5 +1,4 @@
-"""Rules of data sources, for configurations that name no reward, in training and offline
-scoring."""
+"""Rules by data source, for configurations that name no reward, in training and offline scoring."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ def rules_are_needed(config: Config | ScoreConfig) -> bool:
 
 
 def choose_rules_of(config: Config | ScoreConfig, sources: Iterable[str]) -> list[str]:
-    """Add the rules of `sources` to config.reward, in place; return the notice lines. Raises
+    """Add the rules for `sources` to config.reward, in place. Return the notice lines. Raises
     ConfigError for sources without a rule."""
     distinct = sorted(set(sources))
     unknown = [source or "(none)" for source in distinct if source not in RULES]

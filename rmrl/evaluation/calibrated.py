@@ -1,4 +1,5 @@
-"""A calibrated reward on labelled responses that its map has not seen: do its promises hold?"""
+"""Check on labelled responses that a map has not seen whether its calibrated reward keeps its
+promises."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ def calibrated_numbers(
     *,
     bins: int,
 ) -> Numbers | None:
-    """Return {calibration: Brier, ECE and curve of P(good), good: share of good responses by
-    people's labels, corrected: the same estimated from the reward's verdicts alone}; None unless
-    people's values are 0 and 1."""
+    """Return {calibration: Brier, ECE and curve for P(good), good: share of good responses by
+    people's labels, corrected: the same share estimated from the reward's verdicts alone}. None
+    unless people's values are 0 and 1."""
     scores: list[float] = []
     good: list[float] = []
     numbers: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Everything about an evaluation that can be found wrong before an engine is started."""
+"""Find everything wrong with an evaluation that shows before an engine is started."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rmrl.registry import did_you_mean
 from rmrl.rewards.judging.parser import parser_problem
 
 _REFERENCE = "ground_truth"
-"""A format's name for what other commands call the reference."""
+"""A format's name for the column that other commands call the reference."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,8 +43,8 @@ class CheckedEval:
 def check_eval(config: EvalConfig, *, shipped_functions: Path) -> CheckedEval:
     """Read the benchmark and the recorded judgements, or check the rewards as `rmrl score` does.
 
-    Raises ConfigError with every problem of a round, DataError for rows that cannot be read, and
-    what `check_scoring` does.
+    Raises ConfigError with every problem in a round, DataError for rows that cannot be read, and
+    the errors of `check_scoring`.
     """
     problems = Problems()
     problems.add(eval_problems(config))
@@ -88,8 +88,8 @@ def check_eval(config: EvalConfig, *, shipped_functions: Path) -> CheckedEval:
 def checked_items(
     config: EvalConfig, form: Format, out: Path, *, shipped_functions: Path
 ) -> list[Item]:
-    """Read the items. Raises the errors of `check_eval`: rows that cannot be read hide no problem
-    of the rewards."""
+    """Read the items. Raises the errors of `check_eval`: unreadable rows hide no problem in the
+    rewards."""
     problems = Problems()
     columns, typed = _columns(config)
     is_recorded = config.eval.recorded is not None
@@ -118,8 +118,8 @@ def checked_items(
 
 
 def _columns(config: EvalConfig) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return a format's names -> columns, as the configuration gives them, and these names -> keys
-    that were typed."""
+    """Return a format's names -> columns, as the configuration gives them, and these names -> typed
+    keys."""
     columns: dict[str, Any] = {}
     typed: dict[str, str] = {}
     for key, names in (
@@ -134,7 +134,7 @@ def _columns(config: EvalConfig) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def eval_problems(config: EvalConfig) -> Iterator[str]:
-    """Yield a sentence for each wrong value of the configuration, before any file is read."""
+    """Yield a sentence for each wrong value in the configuration, before any file is read."""
     settings = config.eval
     if settings.format is None:
         yield f"eval.format is empty: give the layout of the files, one of {', '.join(FORMATS)}"

@@ -16,7 +16,7 @@ from rmrl.evaluation.measures.people import against_values
 
 
 def with_labels(items: Sequence[Item], outcomes: Sequence[Outcome]) -> Numbers:
-    """Return the agreement of verdicts, those of both orders, with the labels, and with each person
+    """Return the agreement between verdicts (in both orders) and the labels, and with each person
     where several voted. Where every label is the same, as in pairs with the better response first,
     chance explains any agreement: kappa and alpha are None."""
     labels: list[str] = []
@@ -56,8 +56,7 @@ def with_values(items: Sequence[Item], judge: Judged, counting: Counting, *, bin
 def _against(
     pairs: Sequence[tuple[float | None, float]], counting: Counting, *, bins: int
 ) -> Numbers:
-    """Compare (score, number) pairs; `equal` is the share of the scores that are the number
-    itself."""
+    """Compare (score, number) pairs. `equal` is the share of scores that are the number itself."""
     scores, values = zip(*pairs, strict=True)
     equal: list[float] = [float(score == value) for score, value in pairs if score is not None]
     return {
@@ -68,9 +67,9 @@ def _against(
 
 
 def between_judges(judges: Mapping[str, Judged], *, compares: bool) -> Numbers:
-    """Return the agreement of judges: Cohen's kappa of each two and Krippendorff's alpha of all,
-    over choices (in the first order) where responses are compared; else alpha of the numbers: the
-    score of the only response, or the number of the step that is called wrong."""
+    """Return the judges' agreement: Cohen's kappa for each two and Krippendorff's alpha for all.
+    Where responses are compared, both are over choices (in the first order). Else alpha is over
+    numbers: the only response's score, or the number of the step that is called wrong."""
     ratings: dict[str, list[Any]] = {}
     for name, judge in judges.items():
         rating = ratings[name] = []
@@ -95,8 +94,8 @@ def between_judges(judges: Mapping[str, Judged], *, compares: bool) -> Numbers:
 
 
 def between_people(items: Sequence[Item]) -> Numbers:
-    """Return kappa of each two people and alpha of all, over the items that have votes; none where
-    the number of votes differs from item to item."""
+    """Return kappa for each two people and alpha for all, over the items that have votes. None
+    where the number of votes differs from item to item."""
     votes: list[tuple[str, ...]] = [
         tuple(map(category, item.votes)) for item in items if item.votes
     ]

@@ -1,4 +1,4 @@
-"""Counts of one judge's outcomes: accuracies, the order of a pair, steps."""
+"""Count one judge's outcomes: accuracies, a pair's order, steps."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Numbers = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """Shares with intervals of one coverage; `seed` is that of the bootstrap."""
+    """Shares with intervals at one coverage. `seed` is the bootstrap's."""
 
     confidence: float
     seed: int
 
     def share(self, credits: Sequence[float]) -> Numbers:
-        """Mean of credits with its interval, see `measures.shares.share`."""
+        """Return the credits' mean with its interval, as `measures.shares.share` does."""
         return share(credits, confidence=self.confidence, seed=self.seed)
 
     def accuracy(self, credits: Iterable[tuple[str, float]]) -> Numbers:
-        """Accuracy over all (subset, credit) and by subset."""
+        """Return the accuracy over all (subset, credit) and by subset."""
         everything: list[float] = []
         subsets: defaultdict[str, list[float]] = defaultdict(list)
         for subset, credit in credits:
@@ -38,8 +38,8 @@ class Counting:
         return {"accuracy": self.share(everything), "by_subset": by_subset}
 
     def choices(self, outcomes: Sequence[Outcome]) -> Numbers:
-        """Accuracy of choices, with the number of verdicts that are missing or ties; a missing one
-        is not right, and `of_verdicts` leaves it out."""
+        """Return the choices' accuracy, with the numbers of missing verdicts and ties. A missing
+        verdict is not right, and `of_verdicts` leaves it out."""
         credits: list[tuple[str, float]] = []
         answered: list[float] = []
         verdicts = 0
@@ -62,8 +62,8 @@ class Counting:
         }
 
     def position(self, outcomes: Sequence[Outcome]) -> Numbers | None:
-        """Accuracy in each order and in both; `consistent`: share of the pairs with two verdicts on
-        which both are the same. None where no pair was judged in both orders."""
+        """Return the accuracy in each order and in both. `consistent`: share of the pairs with two
+        verdicts on which both are the same. None where no pair was judged in both orders."""
         first: list[str] = []
         second: list[str] = []
         right: tuple[list[float], list[float], list[float]] = ([], [], [])
@@ -91,7 +91,7 @@ class Counting:
         }
 
     def steps(self, items: Sequence[Item], judge: Judged) -> Numbers:
-        """Exact matches of the first wrong step; no verdict is no match."""
+        """Return the exact matches with the first wrong step. No verdict is no match."""
         matches: list[tuple[str, float]] = []
         missing = 0
         for item, judgement in zip(items, judge.judgements, strict=True):

@@ -11,7 +11,7 @@ _MOST_SUBSETS = 8
 
 
 Rows = Sequence[Sequence[str]]
-"""A table: cells of equal number in every row, the first row with the names of the columns."""
+"""A table: every row has equally many cells, and the first row has the columns' names."""
 
 
 def console(numbers: Mapping[str, Any]) -> str:
@@ -25,7 +25,7 @@ def heading(numbers: Mapping[str, Any]) -> str:
 
 
 def tables(numbers: Mapping[str, Any]) -> list[Rows]:
-    """Return the tables of the report, those that have a line."""
+    """Return the report's tables that have a line."""
     judges: Mapping[str, Any] = numbers["judges"]
     several: list[Rows] = []
     if any("accuracy" in judge for judge in judges.values()):
@@ -88,7 +88,7 @@ def against_people(judges: Mapping[str, Any]) -> Rows:
 
 
 def published_figures(judges: Mapping[str, Any]) -> Rows:
-    """Return a line per figure that the benchmark publishes, below the names of the judges."""
+    """Return a line per figure that the benchmark publishes, below the judges' names."""
     table: dict[str, list[str]] = {}
     for judge in judges.values():
         for name, value in judge["figures"].items():
@@ -97,8 +97,8 @@ def published_figures(judges: Mapping[str, Any]) -> Rows:
 
 
 def details(judges: Mapping[str, Any]) -> Rows:
-    """Return a line per statistic of bias and calibration that any judge has, below the names of
-    the judges."""
+    """Return a line per bias and calibration statistic that any judge has, below the judges'
+    names."""
     statistics = {
         "kappa with labels": ("people", "kappa"),
         "consistent in both orders": ("position", "consistent", "value"),
@@ -135,14 +135,14 @@ def best_weights(weights: Mapping[str, Any]) -> Rows:
 
 
 def percent(value: float | None) -> str:
-    """Return a share as percent with a decimal; "-" for None."""
+    """Return a share as percent with a decimal. "-" for None."""
     if value is None:
         return "-"
     return f"{100 * value:.1f} %"
 
 
 def number(value: float | None) -> str:
-    """Return a count as it is, another number with three decimals; "-" for None."""
+    """Return a count as it is, another number with three decimals. "-" for None."""
     if value is None:
         return "-"
     if isinstance(value, int):

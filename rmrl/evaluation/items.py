@@ -1,4 +1,4 @@
-"""Items of a benchmark, whatever its layout, with what counts as right in each."""
+"""A benchmark's items, whatever its layout, with the right choices in each."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from rmrl.types import Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One choice among some responses of an item."""
+    """One choice among some of an item's responses."""
 
     subset: str
     candidates: tuple[int, ...]
     """Numbers of the responses that are compared, from 0."""
     good: frozenset[int]
-    """The right choices among the candidates; empty where the label is a tie."""
+    """The right choices among the candidates. Empty where the label is a tie."""
     every: bool = False
-    """Every good response must score higher than every other one, not only the best of them."""
+    """Every good response must score higher than every other response, not only the best good
+    one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,18 +31,19 @@ class Item:
     subset: str
     prompt: str | tuple[Message, ...]
     responses: tuple[str, ...]
-    """The texts; "" where only recorded verdicts are at hand."""
+    """The texts. "" where only recorded verdicts are at hand."""
     comparisons: tuple[Comparison, ...] = ()
     values: tuple[float, ...] = ()
-    """People's score of each response; () without."""
+    """People's score for each response. () without."""
     votes: tuple[frozenset[int], ...] = ()
-    """Votes of several people: the response that each prefers, all of them for a tie."""
+    """Several people's votes: the response that each prefers, all responses for a tie."""
     answers: tuple[str, ...] = ()
-    """The final answer of each response, for the control "majority"; () without."""
+    """Each response's final answer, for the control "majority". () without."""
     steps: tuple[str, ...] = ()
-    """The steps of the only response; () without labels of steps."""
+    """The only response's steps. () without step labels."""
     first_wrong: int | None = None
-    """Number of the first wrong step, from 0; -1 where none is wrong; None without such a label."""
+    """Number of the first wrong step, from 0. -1 where no step is wrong. None without such a
+    label."""
     ground_truth: str | None = None
     data_source: str = ""
     extra_info: Mapping[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Judgement of one judge on one item, from its scores or from its verdicts, and its worth.
+"""One judge's judgement on one item, from its scores or from its verdicts, and its worth.
 
 winners    the responses in the first place: one, several for a tie, None for no verdict
 credit     1 for a right choice, 0 for a wrong one and for no verdict; ties by the benchmark's
@@ -15,46 +15,46 @@ from rmrl.evaluation.items import Comparison
 
 Winners = frozenset[int] | None
 TieRule = Literal["share", "wrong"]
-"""Worth of a tie for the first place: the share of good responses in it, or nothing."""
+"""What a tie for the first place is worth: the share of good responses in the tie, or nothing."""
 OrderRule = Literal["mean", "majority"]
-"""Worth of two orders: the mean of both, or 1 where more of them are right than wrong
+"""What two orders are worth: their mean, or 1 where more orders are right than wrong
 (JudgeBench)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """One judge's scores of, or verdicts on, one item. `scores` or `verdicts` is given, of step
-    labels also `first_wrong`."""
+    """One judge's scores for one item, or its verdicts on it. `scores` or `verdicts` is given, for
+    step labels also `first_wrong`."""
 
     scores: tuple[float | None, ...] = ()
-    """One per response; None: no verdict."""
+    """One per response. None: no verdict."""
     verdicts: tuple[Winners, ...] = ()
     """Verdicts on a pair, one per order in which it was shown, numbered as in the item."""
     first_wrong: int | None = None
-    """The step that the judge calls the first wrong one; -1: none; None: no verdict."""
+    """The step that the judge calls the first wrong one. -1: none. None: no verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Result of a judge's judgement in one comparison."""
+    """One judge's outcome in one comparison."""
 
     item: int
     """Number of the item."""
     comparison: Comparison
     choices: tuple[Winners, ...]
-    """Per order; one entry where the judgement is a list of scores."""
+    """One entry per order, a single entry where the judgement is a list of scores."""
     scores: tuple[float, ...]
-    """Scores of the candidates; () where one has none."""
+    """The candidates' scores. () where a candidate has none."""
     credit: float
 
     @property
     def missing(self) -> bool:
-        """Whether no order has a verdict."""
+        """Return whether no order has a verdict."""
         return set(self.choices) == {None}
 
     @property
     def first(self) -> str:
-        """Category of the choice in the first order, see `category`."""
+        """Return the `category` of the choice in the first order."""
         return category(self.choices[0])
 
 
@@ -69,7 +69,7 @@ def category(winners: Winners) -> str:
 
 
 def truth(comparison: Comparison) -> str:
-    """Return the label as `category` does; "" where several responses are right."""
+    """Return the label like `category`. "" where several responses are right."""
     if len(comparison.good) > 1:
         return ""
     return category(comparison.good)
@@ -97,7 +97,7 @@ def outcome_of(
 
 
 def candidate_scores(comparison: Comparison, judgement: Judgement) -> tuple[float, ...]:
-    """Return the scores of the candidates; () where one of them has none."""
+    """Return the candidates' scores. () where a candidate has none."""
     scores: list[float] = []
     if judgement.scores:
         for number in comparison.candidates:
@@ -109,7 +109,7 @@ def candidate_scores(comparison: Comparison, judgement: Judgement) -> tuple[floa
 
 
 def first_place(comparison: Comparison, scores: Sequence[float]) -> Winners:
-    """Return the candidates with the highest of their `scores`; None without scores."""
+    """Return the candidates with the highest `scores`. None without scores."""
     if not scores:
         return None
     highest = max(scores)
@@ -122,7 +122,7 @@ def first_place(comparison: Comparison, scores: Sequence[float]) -> Winners:
 
 
 def by_label(comparison: Comparison, scores: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Return the candidates' scores as (those of the right ones, those of the others)."""
+    """Return the candidates' scores as (the right ones' scores, the others' scores)."""
     good: list[float] = []
     other: list[float] = []
     for number, score in zip(comparison.candidates, scores, strict=True):
@@ -134,7 +134,7 @@ def by_label(comparison: Comparison, scores: Sequence[float]) -> tuple[list[floa
 
 
 def credit_of(comparison: Comparison, choice: Winners, *, ties: TieRule) -> float:
-    """Return the worth of one verdict, 0 .. 1."""
+    """Return one verdict's worth, 0 .. 1."""
     if choice is None:
         return 0.0
     if not comparison.good:

@@ -1,4 +1,4 @@
-"""People's labels, and the scores of rewards, in the columns of rows."""
+"""People's labels, and rewards' scores, in row columns."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from rmrl.evaluation.formats.fields import json_value
 from rmrl.evaluation.read_items import raw_rows
 
 Labels = tuple[bool | None, ...]
-"""One per response of a row; None: no label."""
+"""One label per response in a row. None: no label."""
 
 
 def labelled_rows(
     files: object, column: str, good_from: float | None, *, max_rows: int = -1
 ) -> Iterator[tuple[str, Mapping[str, Any], Labels]]:
-    """Yield (place for messages, values, labels) of each row, at most `max_rows` (-1: all).
-    `column` may lead into a column: "extra_info.label". Rows without it have no label.
+    """Yield (place for messages, values, labels) for each row, at most `max_rows` (-1: all).
+    `column` may lead into a column: "extra_info.label". Rows without the column have no label.
 
-    Raises DataError naming file, row and column for what is no label, and as `raw_rows` does.
+    Raises DataError naming file, row and column for a value that is no label, and as `raw_rows`
+    does.
     """
     most = None
     if max_rows >= 0:
@@ -40,10 +41,10 @@ def labels_of(
     place: str,
     section: str = "calibrate",
 ) -> Labels:
-    """Return the labels of a row, one None where it has none. `good_from`: least good mark; None:
-    labels are true or false. `section`: of the configuration, for messages.
+    """Return a row's labels, one None where it has none. `good_from`: least good mark. None: labels
+    are true or false. `section`: configuration section, for messages.
 
-    Raises DataError for what is no label.
+    Raises DataError for a value that is no label.
     """
     typed = json_value(value_at(values, column))
     listed: Sequence[Any] = (typed,)
@@ -68,8 +69,8 @@ def labels_of(
 def response_labels(
     row: AnsweredRow, column: str, good_from: float | None, *, section: str
 ) -> Labels:
-    """Return the label of each response of a row. Raises DataError as `labels_of` does, and for
-    another number of labels than of responses."""
+    """Return the label for each response in a row. Raises DataError as `labels_of` does, and where
+    labels and responses differ in number."""
     count = len(row.texts)
     place = row.prompt.id
     labels = labels_of(row.fields, column, good_from, place=place, section=section)
@@ -85,10 +86,10 @@ def response_labels(
 def scored_labels(
     values: Mapping[str, Any], name: str, labels: Labels, *, place: str
 ) -> list[tuple[float | None, bool | None]]:
-    """Return (score, label) of each response of a scored row; None: no verdict, or no label.
+    """Return (score, label) for each response in a scored row. None: no verdict, or no label.
 
-    Raises DataError where the row has no scores of the reward, other values, or another number of
-    them than of labels; a row without any label may have any number of responses.
+    Raises DataError where the row has no scores for the reward, other values, or not as many scores
+    as labels. A row without any label may have any number of responses.
     """
     column = f"score_{name}"
     if column not in values:

@@ -1,4 +1,4 @@
-"""A report as markdown and as one HTML file that needs no network: the tables of the console, the
+"""A report as markdown and as one HTML file that needs no network: the console's tables, the
 picture, and texts that models wrote, escaped."""
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ class Page:
     title: str
     tables: Sequence[Rows]
     picture: Path | None = None
-    """A PNG beside the page; left out where the file does not exist."""
+    """A PNG beside the page. Left out where the file does not exist."""
     texts: Sequence[tuple[str, Sequence[tuple[str, str]]]] = field(default_factory=tuple)
-    """Headings with their (name, text) pairs; the texts are shown as they are."""
+    """Headings with their (name, text) pairs. The texts are shown as they are."""
 
 
 def write_page(page: Page, path: Path) -> None:
-    """Write `path` with the endings .md and .html. Raises OSError where that fails."""
+    """Write `path` with the endings .md and .html. Raises OSError where writing fails."""
     write_whole(path.with_suffix(".md"), escaped(markdown(page)))
     write_whole(path.with_suffix(".html"), escaped(html_page(page)))
 
 
 def markdown(page: Page) -> str:
-    """Return the page as GitHub's markdown; the picture is a link to its file."""
+    """Return the page as GitHub's markdown. The picture is a link to its file."""
     blocks = [f"# {_inline(page.title)}"]
     for rows in page.tables:
         head, *rest = rows
@@ -101,7 +101,7 @@ def _inline(text: str) -> str:
 
 
 def _fenced(text: str) -> str:
-    """Return a text as a code block whose fence is longer than any in it."""
+    """Return a text as a code block whose fence is longer than any fence in the text."""
     longest = max([2, *map(len, re.findall(r"`+", text))])
     fence = "`" * (longest + 1)
     return f"{fence}text\n{text}\n{fence}"

@@ -1,4 +1,4 @@
-"""Files of a benchmark -> its items."""
+"""Turn a benchmark's files into items."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _HEAD_BYTES = 64
 def raw_rows(
     files: object, key: str, names: ColumnNames = DEFAULT_NAMES
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (place for messages, values) of each row of files that are typed at `key`. `names`:
-    of their columns, for csv.
+    """Yield (place for messages, values) for each row in the files that are typed at `key`.
+    `names`: the files' columns, for csv.
 
     A .json file may hold one list of objects, as many benchmarks are published. Raises ConfigError
-    for what names no files, DataError for files that cannot be read.
+    for a value that names no files, DataError for files that cannot be read.
     """
     paths = file_list(files, key)
     for path, label in zip(paths, file_labels(paths), strict=True):
@@ -53,12 +53,12 @@ def read_items(
     needs_texts: bool = True,
 ) -> list[Item]:
     """Return all items, at most `max_rows` (-1: all). `typed`: name in `columns` -> key under which
-    it was typed, where that is not data.columns.<name>.
+    the name was typed, where that is not data.columns.<name>.
 
-    Without `needs_texts` rows of one id are one item, as in files with a row per judge; else a
-    repeated id is numbered. Raises DataError naming file, row and column, also where two rows of
-    one id have different labels, there is no row, or no row has one of `columns`, ConfigError for
-    a name in `columns` that the format does not look up.
+    Without `needs_texts`, rows with one id are one item, as in files with a row per judge. Else a
+    repeated id is numbered. Raises DataError naming file, row and column, also where two rows with
+    one id have different labels, there is no row, or no row has one of `columns`. Raises
+    ConfigError for a name in `columns` that the format does not look up.
     """
     paths = dict(form.paths)
     for name, path in columns.items():
@@ -115,7 +115,7 @@ def _refuse_unused(
 
 
 def sampled(items: Sequence[Item], count: int, *, seed: int) -> list[Item]:
-    """Return `count` items drawn at random, in their order; all where there are fewer."""
+    """Return `count` items drawn at random, in their order. Return all where there are fewer."""
     numbers = random.Random(seed).sample(range(len(items)), min(count, len(items)))
     return [items[number] for number in sorted(numbers)]
 
@@ -133,8 +133,8 @@ def free_name(name: str, names: Container[str]) -> str:
 
 
 def starts_a_list(path: Path) -> bool:
-    """Return whether the first character of a file is a bracket, behind a byte order mark and
-    white space. Raises OSError where it cannot be read."""
+    """Return whether a file's first character is a bracket, behind a byte order mark and white
+    space. Raises OSError where the file cannot be read."""
     with path.open("rb") as file:
         return file.read(_HEAD_BYTES).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
 

@@ -1,4 +1,4 @@
-"""Recorded scores, verdicts or raw outputs of judges -> judgements, without any model.
+"""Turn judges' recorded scores, verdicts or raw outputs into judgements, without any model.
 
     id                         the item's id
     judge                      the judge's name; the file's name where there is none
@@ -6,7 +6,7 @@
     verdict, verdict_swapped   A, B or tie (1, 2, 0; "A>B"); the second with both responses swapped
     text, text_swapped         what the judge wrote, read as `eval.choices`, `eval.scale` or
                                `eval.parser` says; or a list of texts, one per response
-    first_wrong                the step that the judge calls the first wrong one; -1: none
+    first_wrong                the step that the judge calls the first wrong one. -1: none
 
 A value that is no verdict is a missing verdict.
 """
@@ -48,12 +48,12 @@ WINNERS: Mapping[str, frozenset[int]] = {
 
 @dataclass(frozen=True, slots=True)
 class TextReader:
-    """Reader of a judge's text as `eval.choices`, `eval.scale` or `eval.parser` says."""
+    """Reads a judge's text as `eval.choices`, `eval.scale` or `eval.parser` says."""
 
     settings: BenchmarkConfig
 
     def winners(self, text: str) -> Winners:
-        """Return the winner of a pair, numbered in the order of the judge's prompt."""
+        """Return a pair's winner, numbered in the order in the judge's prompt."""
         settings = self.settings
         verdict: str | None
         if settings.parser:
@@ -81,15 +81,15 @@ class RecordedRow:
     """One recorded row on an item."""
 
     values: Mapping[str, Any]
-    """Keys are those of `NAMES`."""
+    """The values by the names in `NAMES`."""
     item: Item
     reader: TextReader
     names_original: bool
     """Whether a verdict on the swapped pair names the responses as in the original order."""
 
     def judgement(self) -> Judgement:
-        """Return the step that is called wrong, for an item with labels of steps; the scores; or,
-        without scores, the verdicts. Raises DataError for a wrong number of scores."""
+        """Return the step that is called wrong, for an item with step labels. Else return the
+        scores or, without scores, the verdicts. Raises DataError for a wrong number of scores."""
         if self.item.first_wrong is not None:
             step = number_of(self.values.get("first_wrong"))
             if step is None or step != int(step):
@@ -101,7 +101,8 @@ class RecordedRow:
         return Judgement(verdicts=self.verdicts())
 
     def scores(self) -> tuple[float | None, ...]:
-        """Return a score per response; () where the row has neither scores nor texts with them."""
+        """Return a score per response. () where the row has neither scores nor texts with
+        scores."""
         recorded = self.values.get("scores")
         text = self.values.get("text")
         count = len(self.item.responses)
@@ -143,10 +144,10 @@ class RecordedRow:
 def read_recorded(
     settings: BenchmarkConfig, form: Format, items: Sequence[Item]
 ) -> dict[str, list[Judgement]]:
-    """Return judge -> one judgement per item; an item without a recorded row has no verdict.
+    """Return judge -> one judgement per item. An item without a recorded row has no verdict.
 
-    Raises DataError where no id is one of an item, no row has a column that is named, or a judge
-    has two judgements on an item.
+    Raises DataError where no id belongs to an item, no row has a named column, or a judge has two
+    judgements on an item.
     """
     paths: dict[str, Any] = {**dict(zip(NAMES, NAMES, strict=True)), "swapped_names": "shown"}
     paths |= {**form.recorded, **settings.recorded_columns}
@@ -198,7 +199,8 @@ def read_recorded(
 
 
 def _given_columns(settings: BenchmarkConfig) -> dict[str, str]:
-    """Return name -> column of `eval.recorded_columns`; judge.0, judge.1 ... for a list of them."""
+    """Return name -> column from `eval.recorded_columns`, with judge.0, judge.1 ... for a list of
+    columns."""
     columns: dict[str, str] = {}
     for name, column in settings.recorded_columns.items():
         if isinstance(column, list | tuple):
@@ -210,7 +212,7 @@ def _given_columns(settings: BenchmarkConfig) -> dict[str, str]:
 
 
 def by_name(values: Mapping[str, Any], paths: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a recorded row by the names of `NAMES`, without those it lacks."""
+    """Return a recorded row's values by the names in `NAMES`, without the values that it lacks."""
     present: dict[str, Any] = {}
     for name in NAMES:
         if name == "judge":
@@ -222,7 +224,7 @@ def by_name(values: Mapping[str, Any], paths: Mapping[str, Any]) -> dict[str, An
 
 
 def judge_name(values: Mapping[str, Any], path: Any) -> str:
-    """Return the judge's name: the values at one path or several, joined by blanks; "" without
+    """Return the judge's name: the values at one path or several, joined by blanks. "" without
     any."""
     columns = path
     if not isinstance(path, list | tuple):
@@ -236,7 +238,8 @@ def judge_name(values: Mapping[str, Any], path: Any) -> str:
 
 
 def winners_of(value: Any) -> Winners:
-    """Return the winners that a recorded verdict on a pair names; None for what is no verdict."""
+    """Return the winners that a recorded verdict on a pair names. None where the value is no
+    verdict."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     text = str(value)
@@ -246,7 +249,7 @@ def winners_of(value: Any) -> Winners:
 
 
 def number_of(value: Any) -> float | None:
-    """Return a recorded number, also as text; None for what is no finite number."""
+    """Return a recorded number, also from text. None where the value is no finite number."""
     if isinstance(value, bool):
         return float(value)
     try:

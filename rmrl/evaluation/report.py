@@ -1,4 +1,4 @@
-"""The numbers of an evaluation, as one tree of plain values."""
+"""An evaluation's numbers, as one tree of plain values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMBINED = "reward"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """Judges and controls with their outcomes, and the report of both."""
+    """Judges and controls with their outcomes, and the report on both."""
 
     judges: Mapping[str, Judged]
     controls: Mapping[str, Judged]
@@ -42,7 +42,7 @@ def evaluate(
     calibrations: Mapping[str, ProbabilityMap] | None = None,
 ) -> Evaluation:
     """Count, compare with people, compare the judges, and put blind controls beside them.
-    `calibrations`: judge -> the map of its scores, for those that have one."""
+    `calibrations`: judge -> the map for its scores, for judges that have one."""
     calibrations = calibrations or {}
     counting = Counting(settings.confidence, settings.seed)
     compares = any(item.comparisons for item in items)
@@ -108,7 +108,7 @@ def finite(value: Any) -> Any:
 def judge_numbers(
     items: Sequence[Item], judge: Judged, counting: Counting, settings: BenchmarkConfig
 ) -> Numbers:
-    """Return the numbers of one judge, for each kind of label that the items have."""
+    """Return one judge's numbers, for each kind of label that the items have."""
     numbers: Numbers = {}
     if judge.outcomes:
         numbers |= counting.choices(judge.outcomes)

@@ -39,9 +39,9 @@ PICTURE = "reliability.png"
 
 
 def run_eval(checked: CheckedEval, *, opened: OpenScorer | None = None) -> Evaluation:
-    """Evaluate, and write the report. `opened`: what scores; None: engines of this machine.
+    """Evaluate, and write the report. `opened`: the scorer to use. None: engines on this machine.
 
-    Raises what `score_once` and `judge_missing` do, DataError where files cannot be written.
+    Raises the errors of `score_once` and `judge_missing`, DataError where files cannot be written.
     """
     summary = None
     judges = checked.recorded
@@ -70,7 +70,7 @@ def run_eval(checked: CheckedEval, *, opened: OpenScorer | None = None) -> Evalu
 
 
 def write_report(checked: CheckedEval, evaluation: Evaluation) -> None:
-    """Write the files of the report into `checked.out`. Raises DataError where they cannot be
+    """Write the report's files into `checked.out`. Raises DataError where they cannot be
     written."""
     lines: list[str] = []
     for name, judge in [*evaluation.judges.items(), *evaluation.controls.items()]:
@@ -93,7 +93,7 @@ def write_report(checked: CheckedEval, evaluation: Evaluation) -> None:
 
 
 def _outcome_rows(items: Sequence[Item], judge: Judged) -> Iterator[dict[str, Any]]:
-    """Yield a row per comparison; of items without comparisons one per item."""
+    """Yield a row per comparison, or one row for an item without comparisons."""
     for outcome in judge.outcomes:
         comparison = outcome.comparison
         choices: list[list[int] | None] = []

@@ -1,7 +1,7 @@
-"""Judgements of rewards on the items of a benchmark: rows for `rmrl score`, their scoring, and the
-scores as judgements.
+"""Rewards' judgements on a benchmark's items: rows for `rmrl score`, their scoring, and the scores
+as judgements.
 
-Responses to one prompt are one group, as in `rmrl score` of the same rows.
+Responses to one prompt are one group, as when `rmrl score` reads the same rows.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ SCORED = "scored.jsonl"
 
 
 def write_rows(items: Sequence[Item], out: Path) -> None:
-    """Write the items as rows to score into the folder `out`. Raises DataError where it cannot be
-    written."""
+    """Write the items as rows to score into the folder `out`. Raises DataError where the folder
+    cannot be written."""
     lines: list[str] = []
     for item in items:
         row = {
@@ -50,8 +50,8 @@ def write_rows(items: Sequence[Item], out: Path) -> None:
 
 @contextmanager
 def rows_written(items: Sequence[Item], out: Path) -> Iterator[None]:
-    """Write the rows as `write_rows` does. An error inside the block removes what was not there
-    before."""
+    """Write the rows as `write_rows` does. An error inside the block removes the files that were
+    not there before."""
     was_there = out.exists()
     had_rows = (out / ROWS).exists()
     write_rows(items, out)
@@ -94,8 +94,8 @@ def scoring_config(config: EvalConfig, items: Sequence[Item], out: Path) -> Scor
 def read_judgements(
     checked: CheckedScoring, items: Sequence[Item], *, step_threshold: float
 ) -> dict[str, list[Judgement]]:
-    """Return component -> its judgements, one per item; the combined reward too where there are
-    several."""
+    """Return component -> its judgements, one per item. With several components, include the
+    combined reward."""
     assert checked.out is not None
     rows = list(read_rows(checked.out))
     if len(rows) != len(items):
@@ -134,7 +134,7 @@ def cannot_write(place: Path, error: OSError) -> DataError:
 def first_wrong_step(
     parts: Sequence[tuple[int, float]], steps: Sequence[str], threshold: float
 ) -> int:
-    """Return the number of the step in which the first part with a score below `threshold` ends; -1
+    """Return the number of the step in which the first part with a score below `threshold` ends. -1
     where there is none. `parts`: [end in the joined response, score]."""
     ends: list[int] = []
     end = 0
@@ -148,7 +148,7 @@ def first_wrong_step(
 
 
 def step_number(score: float | None, count: int) -> int | None:
-    """Return a score that names one of `count` steps (or -1: none is wrong) as a whole number; None
+    """Return a score that names one of `count` steps (or -1: none is wrong) as a whole number. None
     for every other score."""
     if score is None or score != int(score) or not -1 <= score < count:
         return None

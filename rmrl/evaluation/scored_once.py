@@ -1,5 +1,5 @@
-"""Scoring of a file in an output folder: whatever ends it, the same call goes on, and what is
-finished is not scored again.
+"""Score a file in an output folder once. Whatever ends the call, the same call goes on later, and
+finished rows are not scored again.
 
     <name>.jsonl              the rows with their scores
     <name>.identity.json      the job that they are of, and its statistics
@@ -28,19 +28,19 @@ _SUMMARY = "summary"
 
 
 def identity_file(scored: Path) -> Path:
-    """Return the file beside `scored` that says of which job it is."""
+    """Return the file beside `scored` that says to which job it belongs."""
     return scored.with_name(f"{scored.stem}.identity.json")
 
 
 def is_finished(scored: Path) -> bool:
-    """Return whether the scores of some job are there, complete."""
+    """Return whether some job's scores are there, complete."""
     return scored.is_file() and identity_file(scored).is_file()
 
 
 def scoring_config(
     config: CalibrateConfig | CompareConfig, reward: RewardConfig, out: Path
 ) -> ScoreConfig:
-    """Return the configuration of `rmrl score` for the rows of another command, into `out`."""
+    """Return the configuration for `rmrl score` on another command's rows, into `out`."""
     return ScoreConfig(
         data=config.data,
         out=str(out),
@@ -56,8 +56,8 @@ def scoring_config(
 def score_once(checked: CheckedScoring, opened: OpenScorer, *, overwrite: bool) -> Summary | None:
     """Score the rows, unless the same job has finished before (None then).
 
-    Raises OutputDirError where the folder holds the scores of another job and not `overwrite`, and
-    what `score_files` does.
+    Raises OutputDirError where the folder holds another job's scores and `overwrite` is false, and
+    the errors of `score_files`.
     """
     assert checked.out is not None
     file = identity_file(checked.out)
@@ -86,7 +86,8 @@ def score_once(checked: CheckedScoring, opened: OpenScorer, *, overwrite: bool) 
 
 
 def finished_summary(scored: Path) -> Summary:
-    """Return the statistics of finished scores. Raises OutputDirError where they cannot be read."""
+    """Return the statistics from finished scores. Raises OutputDirError where they cannot be
+    read."""
     file = identity_file(scored)
     try:
         return Summary.from_json(_record(file)[_SUMMARY])

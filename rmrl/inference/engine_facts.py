@@ -1,5 +1,5 @@
-"""Facts in the class attributes of reward engines and rollout engines; read in the driver, before
-one is started."""
+"""Facts in the class attributes of reward engines and rollout engines. The driver reads them before
+an engine is started."""
 
 from __future__ import annotations
 
@@ -17,60 +17,63 @@ EVERYWHERE = ("cpu", "cuda")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """Class attributes of an engine, with what holds where its class does not state them."""
+    """Class attributes of an engine, with the defaults where its class does not state them."""
 
     runners: tuple[str, ...] = ("generate", "pooling", "token_pooling", "embed")
-    """Kinds of models that it runs, see `EngineSpec.runner`."""
+    """Model kinds that the engine runs, as in `EngineSpec.runner`."""
     sleeps_on: tuple[str, ...] = EVERYWHERE
     """Devices on which `sleep` is worth more than ending the process and starting it again."""
     reserves_gpu_share: bool = True
     """Reserves a share of the GPU and a KV cache. False: holds its weights and a batch."""
     batch_invariant_on: tuple[str, ...] = EVERYWHERE
-    """Devices on which it can compute every row independently of the others in its batch."""
+    """Devices on which the engine can compute every row independently of the other rows in its
+    batch."""
     batch_invariance: str = ""
-    """Needs of batch invariance, as the first half of a sentence."""
+    """What batch invariance needs, as the first half of a sentence."""
     loads_checkpoint: bool = False
     """`EngineSpec.path` always names a checkpoint, whose content decides the scores."""
     rates_tokens: bool = True
-    """Has `token_logprobs`, for models that it runs as `generate`."""
+    """Has `token_logprobs`, for models that the engine runs as `generate`."""
     structured_output: bool = True
     """Restricts the text to `Sampling.choice`, `regex` or `json_schema`."""
     stated_bytes: Callable[[EngineSpec], tuple[int, int]] | None = None
-    """(bytes awake, bytes asleep) of a spec; None: estimated from the checkpoint."""
+    """(bytes awake, bytes asleep) for a spec. None: estimated from the checkpoint."""
     kept_asleep_bytes: Callable[[], int] = lambda: 0
     """() -> device memory that the installed engine keeps while it sleeps, beyond its process's own
     (CUDA)."""
     single_process: bool = False
-    """Runs in one process on one device: needs nothing of Ray."""
+    """Runs in one process on one device, without Ray."""
     adapter_problem: Callable[[Adapter, str], str] = lambda _, __: (
         "this engine runs no LoRA adapters; use engine.name=vllm or hf, or merge the adapter into"
         " its base"
     )
-    """(adapter, runner) -> why the engine cannot run it on a model of that kind; "": it can."""
+    """(adapter, runner) -> why the engine cannot run the adapter on a model of that kind. "": it
+    can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutFacts:
-    """Class attributes of a rollout engine, with what holds where its class does not state them."""
+    """Class attributes of a rollout engine, with the defaults where its class does not state
+    them."""
 
     sleeps_on: tuple[str, ...] = EVERYWHERE
-    """Devices on which `sleep` frees memory; on others it is never put to sleep."""
+    """Devices on which `sleep` frees memory. On other devices the engine is never put to sleep."""
     reserves_gpu_share: bool = True
     """Reserves a share of the GPU and a KV cache. False: holds its weights and a batch."""
     batch_invariant_on: tuple[str, ...] = ()
-    """Devices on which it can compute every sample independently of the others in its batch."""
+    """Devices on which the engine can compute every sample independently of the other samples in
+    its batch."""
     weight_transports: tuple[str, ...] = ("auto", "file")
-    """Values of rollout.weight_transport that it takes; those other than auto and file need
-    CUDA."""
+    """Accepted values for rollout.weight_transport. Values other than auto and file need CUDA."""
     kept_asleep_bytes: Callable[[], int] = lambda: 0
     """() -> device memory that the installed engine keeps while it sleeps, beyond its process's own
     (CUDA)."""
     transfers_weights: Callable[[], bool] = lambda: True
-    """() -> whether the installed engine's package has the training side of `weight_transports`
-    other than auto and file."""
+    """() -> whether the installed engine's package has the training side for the values in
+    `weight_transports` other than auto and file."""
     answers: bool = False
-    """Has `answer(requests)`: what a generating reward engine gives for GenerateRequests, from the
-    weights of the moment."""
+    """Has `answer(requests)`: returns the same as a generating reward engine for GenerateRequests,
+    from the present weights."""
     ignores_overrides: bool = False
     """Does not apply model.override_config, so that it would not sample from the trained model."""
     derived_arguments: Callable[[Mapping[str, Any], str], dict[str, Any]] = lambda _, __: {}

@@ -1,4 +1,4 @@
-"""Environment variables of an engine process. They must be set before torch or vLLM is imported
+"""Environment variables for an engine process. They must be set before torch or vLLM is imported
 there."""
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def thread_environment(threads: int) -> dict[str, str]:
 
 
 def train_environment(*, threads: int, further: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Variables for a training process, with those that its backend needs; of these the user's own
-    win."""
+    """Return variables for a training process, with the variables that its backend needs. The
+    user's own values win over the backend's."""
     variables = {**thread_environment(threads), **_KEEP_DEVICES}
     for name, value in (further or {}).items():
         variables[name] = os.environ.get(name, value)
@@ -42,15 +42,15 @@ def train_environment(*, threads: int, further: Mapping[str, str] | None = None)
 
 
 _EXACT_PINNED = "pinned_max_round_threshold_mb:16,pinned_max_cached_size_mb:16"
-"""Page-locked blocks above 16 MiB have the size that is requested, and are freed at once. Never the
-first alone: torch 2.13 then takes a kept block for a larger request
+"""Page-locked blocks above 16 MiB have the requested size, and are freed at once. Never set the
+first variable alone: torch 2.13 then takes a kept block for a larger request
 (https://github.com/pytorch/pytorch/pull/192722)."""
 _EXACT_PINNED_SINCE = (2, 13)
-"""First version of torch in which both settings were read; others refuse settings they lack."""
+"""First torch version that reads both settings. Others refuse settings that they lack."""
 
 
 def exact_pinned_possible() -> bool:
-    """Whether the installed torch can be told not to round page-locked blocks up."""
+    """Return whether the installed torch can be told not to round page-locked blocks up."""
     try:
         release = importlib.metadata.version("torch").split("+")[0].split(".")[:2]
     except importlib.metadata.PackageNotFoundError:
@@ -59,8 +59,8 @@ def exact_pinned_possible() -> bool:
 
 
 def exact_pinned_environment() -> dict[str, str]:
-    """Return torch's allocator settings for page-locked blocks of exact size, added to the user's
-    own, of which those about such blocks take precedence."""
+    """Return torch's allocator settings for page-locked blocks with exact sizes, added to the
+    user's own. The settings about such blocks take precedence over the user's."""
     name = "PYTORCH_ALLOC_CONF"
     if name not in os.environ and "PYTORCH_CUDA_ALLOC_CONF" in os.environ:
         name = "PYTORCH_CUDA_ALLOC_CONF"
@@ -81,12 +81,12 @@ def engine_environment(
     """Return variables for a process with one engine on `device` and `threads` CPU threads (at
     least 1).
 
-    `batch_invariant` alone decides on vLLM's batch-invariant kernels: on CPU the variable of that
+    `batch_invariant` alone decides on vLLM's batch-invariant kernels: on CPU the variable with that
     name would break them. The user's own HF_HUB_OFFLINE, HF_HOME, VLLM_LOGGING_LEVEL and
-    VLLM_USE_V2_MODEL_RUNNER are passed on and take precedence. `exact_pinned`: weights of an engine
-    asleep take no more host memory than they have, and each sleep a little longer. `unfiltered`: no
-    sample passes top_p or top_k. vLLM then chooses its model runner itself on CUDA, from 0.32 on
-    the second, whose seeds cost nothing.
+    VLLM_USE_V2_MODEL_RUNNER are passed on and take precedence. `exact_pinned`: the weights of a
+    sleeping engine take no more host memory than their size, and each sleep takes a little longer.
+    `unfiltered`: no sample passes top_p or top_k. vLLM then chooses its model runner itself on
+    CUDA, from 0.32 on the second runner, whose seeds cost nothing.
     """
     variables = {
         **thread_environment(threads),

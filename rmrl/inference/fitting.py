@@ -1,5 +1,5 @@
-"""Preparation of requests in several engines: requests that do not fit are set aside, the rest is
-cut into batches of similar length."""
+"""Prepare requests in several engines: set aside requests that do not fit, and cut the rest into
+batches with similar lengths."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def answered(
     run: Callable[[list[Request]], Sequence[Output]],
     mark: Callable[[Request], Output],
 ) -> list[Output]:
-    """Return one output per request, in order: of `run` for those that fit (in one call, or none if
-    there are none), of `mark` for the others."""
+    """Return one output per request, in order. `run` gives the outputs for requests that fit (in
+    one call, or none if there are none), `mark` for the others."""
     fitting = [request for request in requests if fits(request)]
     computed = iter(run(fitting) if fitting else [])
     outputs: list[Output] = [
@@ -37,7 +37,7 @@ def answered(
 
 
 def by_adapter(requests: Sequence[Any]) -> dict[str, list[int]]:
-    """Return adapter -> positions of its requests, in the order of first use."""
+    """Return adapter -> positions of its requests, in order of first use."""
     positions: dict[str, list[int]] = {}
     for i, request in enumerate(requests):
         positions.setdefault(request.adapter, []).append(i)
@@ -67,8 +67,8 @@ def overlong_logits(request: PoolingRequest, context_length: int) -> TokenOutput
 
 
 def rateable(request: LogprobsRequest, context_length: int, vocabulary: int) -> bool:
-    """Return whether the text leaves a place free in the context, and every token is one of the
-    model's `vocabulary` ids."""
+    """Return whether the text leaves a place free in the context, and every token is an id in the
+    model's `vocabulary`."""
     tokens = request.token_ids
     return len(tokens) < context_length and max(tokens) < vocabulary
 

@@ -1,4 +1,4 @@
-"""The start of an engine beside others on a GPU, again where its measurement was disturbed."""
+"""Start an engine beside others on a GPU, and once more where its measurement was disturbed."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from rmrl.errors import EngineLoadError
 Engine = TypeVar("Engine")
 
 MEMORY_MOVED = "Error in memory profiling"
-"""Beginning of vLLM's sentence where another process gave memory back while the engine measured how
-much is free (vllm/v1/worker/gpu_worker.py, determine_available_memory, 0.24 to 0.33)."""
+"""Beginning of vLLM's sentence where another process gave memory back while the engine measured the
+free memory (vllm/v1/worker/gpu_worker.py, determine_available_memory, 0.24 to 0.33)."""
 SETTLE_S = 10.0
-"""Time for the neighbour to come to rest."""
+"""Time for the neighbour to come to rest, in seconds."""
 
 _log = logging.getLogger(__name__)
 
 
 async def twice_where_memory_moved(start: Callable[[], Awaitable[Engine]]) -> Engine:
-    """Start an engine, and once more where a neighbour moved memory meanwhile. `start` ends what it
-    has begun before it raises."""
+    """Start an engine, and once more where a neighbour moved memory meanwhile. `start` ends
+    everything that it has begun before it raises."""
     try:
         return await start()
     except EngineLoadError as error:

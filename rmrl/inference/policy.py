@@ -1,8 +1,8 @@
-"""The policy as an engine of rewards: the rollout engines, with the weights that they have at the
-moment, answer what other generating engines answer.
+"""The policy as a reward engine: the rollout engines answer like other generating engines, with the
+weights that they have at the moment.
 
-Nothing is started for it. `rmrl.trainer.policy_host` makes the requests reach the rollout engines;
-what stands here is what the plan of memory and the checks read.
+Nothing is started for the policy. `rmrl.trainer.policy_host` makes the requests reach the rollout
+engines. The memory plan and the checks read this module.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from rmrl.inference.reward_engine_base import EngineSpec
 
 
 class PolicyEngine:
-    """Facts of the rollout engines in this part. `EngineSpec.kwargs` has `awake_bytes`: what they
-    hold awake beyond what they hold asleep, on each of their devices."""
+    """Facts about the rollout engines as a reward engine. `EngineSpec.kwargs` has `awake_bytes`:
+    the bytes that they hold awake beyond those held asleep, on each of their devices."""
 
     runners: ClassVar[tuple[str, ...]] = ("generate",)
 
@@ -27,5 +27,6 @@ class PolicyEngine:
 
     @staticmethod
     def stated_bytes(spec: EngineSpec) -> tuple[int, int]:
-        """(awake, asleep), beyond the rollout engines' own sleep, which the plan has as theirs."""
+        """Return (awake, asleep), beyond the rollout engines' own sleep, which the plan counts as
+        theirs."""
         return int(spec.kwargs.get("awake_bytes", 0)), 0

@@ -1,5 +1,5 @@
-"""The type a reward engine computes in, and the independence of its scores from their batch.
-Imports nothing heavy."""
+"""The type a reward engine computes in, and whether its scores depend on the batch. Imports nothing
+heavy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmrl.registry import did_you_mean
 
 AUTO = "auto"
 REDUCED = ("bfloat16", "float16")
-"""Types of 8 and 11 significant bits, against 24 of float32."""
+"""Types with 8 and 11 significant bits. float32 has 24."""
 SMALL_PARAMETERS = 1_000_000_000
 """A small scoring or embedding model has at most this many parameters (4 GB in float32)."""
 _NAMES = {
@@ -23,11 +23,12 @@ _NAMES = {
 
 
 def resolve_dtype(setting: str, *, path: str, runner: str, device: str, where: str) -> str:
-    """Return the type to compute in; `setting` is `engine.dtype`, `where` its key for errors.
+    """Return the type to compute in. `setting` is `engine.dtype`, `where` its key for errors.
 
     auto is the checkpoint's own type, with two exceptions on CPU, both float32: scoring and
-    embedding models of at most SMALL_PARAMETERS, and float16 checkpoints (most CPUs have no float16
-    arithmetic, and float32 holds every float16 number). Raises ConfigError for an unknown name.
+    embedding models with at most SMALL_PARAMETERS, and float16 checkpoints (most CPUs have no
+    float16 arithmetic, and float32 holds every float16 number). Raises ConfigError for an unknown
+    name.
     """
     name = _NAMES.get(setting, "")
     if not name:
@@ -53,8 +54,8 @@ def check_batch_invariant(name: str, *, device: str, where: str) -> None:
     """Raise ConfigError where engine `name` cannot compute every row independently of the others in
     its batch.
 
-    Engines state where they can (`batch_invariant_on`); that the GPU has what it needs is checked
-    in the engine's process.
+    Engines state where they can (`batch_invariant_on`). The engine's process checks that the GPU
+    has what it needs.
     """
     facts = engine_facts(name)
     if device in facts.batch_invariant_on:

@@ -1,4 +1,4 @@
-"""How far an engine is in its present call, for the process that waits for it."""
+"""How far an engine is in its present call, for the process that waits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 
 class Progress:
-    """A number that grows while an engine works; another thread reads it."""
+    """A number that grows while an engine works. Another thread reads it."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -19,7 +19,7 @@ class Progress:
         self.count += int(count or 0)
 
     def bar(self, *args: Any, **kwargs: Any) -> tqdm[Any]:
-        """Return a progress bar for vLLM's argument `use_tqdm`, which counts here and displays
+        """Return a progress bar for vLLM's argument `use_tqdm`. The bar counts here and displays
         nothing."""
         return _CountingBar(self, *args, **kwargs)
 

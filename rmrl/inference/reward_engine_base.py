@@ -1,4 +1,4 @@
-"""The contract of a reward engine: its settings, its inputs and its outputs. Imports nothing
+"""The contract for a reward engine: its settings, its inputs and its outputs. Imports nothing
 heavy."""
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from rmrl.models.checkpoint_inspect import max_positions
 from rmrl.types import Sampling, Status
 
 DEFAULT_MAX_MODEL_LEN = 4096
-"""Ceiling of `max_model_len` where the user gives none, as the schema says."""
+"""Ceiling for `max_model_len` where the user gives none, as the schema says."""
 
 POLICY_ENGINE = "rmrl.inference.policy:PolicyEngine"
-"""`EngineSpec.name` of the rollout engines as judges: their weights change from step to step."""
+"""`EngineSpec.name` of the rollout engines as judges. Their weights change from step to step."""
 
 Runner = Literal["generate", "pooling", "token_pooling", "embed"]
-"""generate: texts; pooling: raw logits of a sequence; token_pooling: raw logits at chosen tokens;
-embed: one vector a text."""
+"""generate: texts. pooling: raw logits for a sequence. token_pooling: raw logits at chosen tokens.
+embed: one vector per text."""
 
 FAILURES: tuple[Status, ...] = (
     "overlong",
@@ -35,7 +35,7 @@ FAILURES: tuple[Status, ...] = (
     "worker_lost",
     "cancelled",
 )
-"""Possible values of an output's `failure`: the status of the score that it was computed for."""
+"""Possible values for an output's `failure`, which becomes the score's status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,23 +44,23 @@ class EngineSpec(EngineSettings):
 
     runner: Runner
     name: str
-    """Entry of the table ENGINES."""
+    """Entry in the table ENGINES."""
     pool: str = ""
-    """Resource pool of the engine; "": it shares the policy's devices."""
+    """The engine's resource pool. "": the engine shares the policy's devices."""
     replicas: int | None = 1
-    """Processes that hold the same model and share its requests; None: as many as its place has
-    devices for on CUDA, one on CPU."""
+    """Processes that hold the same model and share its requests. None: on CUDA as many as the
+    engine's place has devices for, on CPU one."""
     batch_invariant: bool = False
-    """Every row is computed independently of what else is in its batch."""
+    """Every row is computed independently of the other rows in its batch."""
     adapter: str = ""
-    """Folder of the LoRA adapter that a reward's requests to it name; "": the model as it is."""
+    """Folder of the LoRA adapter that a reward's requests name. "": the model as it is."""
     adapters: tuple[str, ...] = ()
-    """Adapters of all rewards that share it, which it has to serve."""
+    """Adapters that the engine has to serve, from all rewards that share it."""
 
     @property
     def key(self) -> Hashable:
-        """Equal for specs that one engine can serve, adapters aside; two spellings of one folder
-        are equal."""
+        """Return the key. Two specs with the same key share one engine. Adapters do not count. Two
+        spellings of one folder give the same key."""
         path = os.path.realpath(self.path) if Path(self.path).exists() else self.path
         apart = ("path", "kwargs", "adapter", "adapters")
         names = [f.name for f in fields(self) if f.name not in apart]
@@ -69,23 +69,24 @@ class EngineSpec(EngineSettings):
 
     @property
     def by_policy(self) -> bool:
-        """Whether the rollout engines answer, whose weights change from step to step."""
+        """Return whether the rollout engines answer, whose weights change from step to step."""
         return self.name == POLICY_ENGINE
 
     @property
     def shown_name(self) -> str:
-        """The engine's name, for people."""
+        """Return the engine's name, for people."""
         return "policy" if self.by_policy else self.name
 
     @property
     def precision(self) -> str:
-        """Description of the compute type, for people."""
+        """Describe the compute type, for people."""
         if self.batch_invariant:
             return f"{self.dtype} batch-invariant"
         return self.dtype
 
     def context_length(self) -> int:
-        """`max_model_len`, resolved against the checkpoint; reads its config.json."""
+        """Return `max_model_len`, resolved against the checkpoint. Reads the checkpoint's
+        config.json."""
         allowed = max_positions(self.path)
         return min(allowed, self.max_model_len or DEFAULT_MAX_MODEL_LEN)
 
@@ -99,20 +100,20 @@ class GenerateRequest:
     sampling: Sampling
     text: str = ""
     messages: tuple[tuple[str, str], ...] = ()
-    """(role, content) of each turn."""
+    """(role, content) for each turn."""
     choice_tokens: tuple[int, ...] = ()
     """Token ids whose log-probabilities as the first generated token are returned."""
     adapter: str = ""
-    """One of `EngineSpec.adapters`; "": the model as it is."""
+    """An adapter in `EngineSpec.adapters`. "": the model as it is."""
     prefix: int = field(default=0, compare=False)
-    """Requests with the same number, if it is not 0, begin with the same tokens: they stand side by
-    side, and one replica serves them, so that its prefix cache does. No part of the cache's
-    keys."""
+    """Requests with the same number, if it is not 0, begin with the same tokens. They stand side by
+    side, and one replica serves them, so that its prefix cache holds the common tokens. The cache's
+    keys do not contain the number."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextOutput:
-    """One sample. `finish_reason` is "stop" or "length"; with a `failure` the text is "" and
+    """One sample. `finish_reason` is "stop" or "length". With a `failure` the text is "" and
     `detail` has the reason."""
 
     text: str
@@ -120,7 +121,7 @@ class TextOutput:
     tokens_in: int
     tokens_out: int
     choice_logprobs: tuple[float, ...] = ()
-    """One per `choice_tokens`, up to a shared constant; -inf where the engine returns none."""
+    """One per `choice_tokens`, up to a shared constant. -inf where the engine returns none."""
     failure: Status | Literal[""] = ""
     detail: str = ""
     cached: bool = False
@@ -132,29 +133,29 @@ class PoolingRequest:
 
     token_ids: tuple[int, ...]
     token_type_ids: tuple[int, ...] | None = None
-    """For BERT-like pair models: zeros, then ones; same length as `token_ids`."""
+    """For BERT-like pair models: zeros, then ones. Same length as `token_ids`."""
     positions: tuple[int, ...] = ()
     """token_pooling: positions of the tokens whose logits are returned."""
     adapter: str = ""
-    """See GenerateRequest."""
+    """An adapter, as in a GenerateRequest."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueOutput:
-    """One raw logit; NaN with a `failure`."""
+    """One raw logit. NaN with a `failure`."""
 
     value: float
     tokens_in: int
     failure: Status | Literal[""] = ""
     detail: str = ""
     extra: tuple[tuple[str, Any], ...] = ()
-    """Further columns, of remote reward servers."""
+    """Further columns, from remote reward servers."""
     cached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LabelOutput:
-    """Raw logits of a sequence, one for each label of the head; () with a `failure`."""
+    """A sequence's raw logits, one for each label of the head. () with a `failure`."""
 
     logits: tuple[float, ...]
     tokens_in: int
@@ -165,7 +166,7 @@ class LabelOutput:
 
 @dataclass(frozen=True, slots=True)
 class TokenOutput:
-    """Raw logits at the requested positions, shape `[positions][labels]`; () with a `failure`."""
+    """Raw logits at the requested positions, shape `[positions][labels]`. () with a `failure`."""
 
     logits: tuple[tuple[float, ...], ...]
     tokens_in: int
@@ -176,7 +177,8 @@ class TokenOutput:
 
 @dataclass(frozen=True, slots=True)
 class LogprobsRequest:
-    """A text whose tokens from `start` on (at least 1) are to be rated, given all before them."""
+    """A text whose tokens from `start` on (at least 1) are to be rated, given all tokens before
+    them."""
 
     token_ids: tuple[int, ...]
     start: int
@@ -186,8 +188,9 @@ class LogprobsRequest:
 
 @dataclass(frozen=True, slots=True)
 class LogprobsOutput:
-    """log p(token | tokens before it), the whole vocabulary at temperature 1, of each token from
-    `start` on: float32 as little-endian bytes (`values`); empty with a `failure`."""
+    """log p(token | tokens before it) for each token from `start` on, over the whole vocabulary at
+    temperature 1. `values` has the numbers as float32, stored as little-endian bytes. Empty with a
+    `failure`."""
 
     logprobs: bytes
     tokens_in: int
@@ -199,11 +202,11 @@ class LogprobsOutput:
     def of(
         cls, logprobs: Sequence[float] | np.ndarray, tokens_in: int, *, cached: bool = False
     ) -> LogprobsOutput:
-        """Build from numbers."""
+        """Build the output from numbers."""
         return cls(np.asarray(logprobs, dtype="<f4").tobytes(), tokens_in, cached=cached)
 
     def values(self) -> np.ndarray:
-        """float32 [tokens], read-only."""
+        """Return float32 [tokens], read-only."""
         return np.frombuffer(self.logprobs, dtype="<f4")
 
 
@@ -216,7 +219,7 @@ class EmbedRequest:
 
 @dataclass(frozen=True, slots=True)
 class EmbedOutput:
-    """One vector of length 1; () with a `failure`."""
+    """One vector with length 1. () with a `failure`."""
 
     vector: tuple[float, ...]
     tokens_in: int
@@ -226,48 +229,51 @@ class EmbedOutput:
 
 
 class RewardEngine(Protocol):
-    """Synchronous: it has a process of its own. Outputs stand in the order of the requests.
+    """Runs synchronously in its own process. Outputs stand in the requests' order.
 
     `start` raises EngineLoadError or RewardError. The others raise InfrastructureError when the
-    engine fails as a whole; an overlong request never does, it is marked in its own output.
+    engine fails as a whole. An overlong request never raises: its own output marks it.
     """
 
     def start(self) -> None: ...
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
-        """`sampling.n` outputs for each request; requests may differ in their sampling."""
+        """Return `sampling.n` outputs for each request. Requests may differ in their sampling."""
         ...
 
     def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:
-        """The raw logit of a head with one label; with another head each output is a failure."""
+        """Return the raw logit from a head with one label. With another head each output is a
+        failure."""
         ...
 
     def label_logits(self, requests: Sequence[PoolingRequest]) -> list[LabelOutput]:
-        """The raw logits of a head with any number of labels."""
+        """Return the raw logits from a head with any number of labels."""
         ...
 
     def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]: ...
 
     def token_logprobs(self, requests: Sequence[LogprobsRequest]) -> list[LogprobsOutput]:
-        """Runner generate. A text has to leave one place of the context free. A token that is not
-        in the model's vocabulary is that request's failure."""
+        """Return each token's log-probability, for runner generate. A text must leave one place in
+        the context free. A token that is not in the model's vocabulary is that request's
+        failure."""
         ...
 
     def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]: ...
 
     def sleep(self, level: int = 1) -> None:
-        """Free memory. 1: all but the weights, kept in host memory; 2: the weights as well."""
+        """Free memory. 1: all but the weights, which are kept in host memory. 2: the weights as
+        well."""
         ...
 
     def wake(self) -> None: ...
 
     def resident_bytes(self) -> int:
-        """Resident memory of the process on CPU, device bytes of the process on CUDA."""
+        """Return the process's resident memory on CPU, its device bytes on CUDA."""
         ...
 
     def progress(self) -> int:
         """Return a number that has grown whenever requests have come a step further since the last
-        time; read by another thread while a call runs."""
+        time. Another thread reads the number while a call runs."""
         ...
 
     def ping(self) -> str:
@@ -290,8 +296,8 @@ def overlong_labels(request: PoolingRequest, context_length: int) -> LabelOutput
 
 
 def only_label(output: LabelOutput) -> ValueOutput:
-    """The output of a head with one label as a single value. Several are a failure: reading one of
-    them would be a guess."""
+    """Return the output from a head with one label as a single value. Several labels are a failure:
+    reading one of them would be a guess."""
     failure = output.failure
     detail = output.detail
     if not failure and len(output.logits) != 1:
@@ -306,7 +312,7 @@ def only_label(output: LabelOutput) -> ValueOutput:
 
 
 def overlong_detail(tokens: int, context_length: int) -> str:
-    """Name both numbers, and the entry of a reward that cuts such inputs."""
+    """Name both numbers, and the reward's entry that cuts such inputs."""
     return (
         f"the input has {tokens} tokens and max_model_len is {context_length}"
         " (overlong=truncate_right of the reward would cut it)"

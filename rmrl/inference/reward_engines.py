@@ -1,7 +1,7 @@
 """Engines that run model rewards: token ids or text in, texts, raw logits or vectors out.
 
-An engine lives in a process of its own and is shared by all rewards whose `EngineSpec.key` is
-equal. `ENGINES[name]` is a class whose constructor takes one `EngineSpec`.
+An engine lives in its own process. All rewards with equal `EngineSpec.key` share it.
+`ENGINES[name]` is a class whose constructor takes one `EngineSpec`.
 """
 
 from __future__ import annotations
@@ -26,5 +26,5 @@ ENGINES: Registry[Callable[[EngineSpec], RewardEngine]] = Registry(
 
 
 def build_engine(spec: EngineSpec) -> RewardEngine:
-    """Build the engine named by `spec.name`; called inside the engine's own process."""
+    """Build the engine named by `spec.name`. Called inside the engine's own process."""
     return ENGINES[spec.name](spec)

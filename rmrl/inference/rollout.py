@@ -21,5 +21,5 @@ ROLLOUT_ENGINES: Registry[Callable[[RolloutEngineSettings], RolloutEngine]] = Re
 
 
 def build_engine(name: str, settings: RolloutEngineSettings) -> RolloutEngine:
-    """Build the engine called `name`; called inside the engine's own process."""
+    """Build the engine called `name`. Called inside the engine's own process."""
     return ROLLOUT_ENGINES[name](settings)

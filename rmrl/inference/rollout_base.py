@@ -1,4 +1,4 @@
-"""Settings of a rollout engine, and the checks that every engine makes of a call. Imports nothing
+"""A rollout engine's settings, and the checks that every engine makes on a call. Imports nothing
 heavy."""
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ WEIGHTS, KV_CACHE = "weights", "kv_cache"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutEngineSettings(EngineSettings):
-    """Settings of one rollout engine: the section `actor_rollout_ref.rollout`, and the facts about
-    it that other sections decide."""
+    """One rollout engine's settings: the section `actor_rollout_ref.rollout`, and the facts that
+    other sections decide."""
 
     tokenizer: str | None
-    """Tokenizer folder or hub id; None: `path`."""
+    """Tokenizer folder or hub id. None: `path`."""
     max_model_len: int
     """Prompt + response, tokens."""
     enforce_eager: bool
     enable_chunked_prefill: bool
     enable_prefix_caching: bool
     timeout_s: float
-    """Deadline of one `generate` call, from its first request to its last sample."""
+    """Deadline for one `generate` call, from its first request to its last sample."""
     seed_per_sample: bool | None = None
-    """None: where it costs nothing."""
+    """None: where own seeds cost nothing."""
 
     @classmethod
     def of(cls, config: RolloutConfig, **decided: Any) -> RolloutEngineSettings:
-        """Build from the configuration section. `decided`: path, tokenizer, device, threads,
-        max_model_len, trust_remote_code, and `seed` where several engines must draw differently."""
+        """Build the settings from the configuration section. `decided`: path, tokenizer, device,
+        threads, max_model_len, trust_remote_code, and `seed` where several engines must draw
+        differently."""
         shared = (
             "dtype", "seed", "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size",
             "gpu_memory_utilization", "kv_cache_bytes", "enforce_eager", "enable_chunked_prefill",
@@ -52,7 +53,7 @@ class RolloutEngineSettings(EngineSettings):
 
 
 class TaggedSleep(ABC):
-    """The sleeping parts of a rollout engine, and the order in which they wake."""
+    """A rollout engine's sleeping parts, and the order in which they wake."""
 
     version: int
 
@@ -67,10 +68,10 @@ class TaggedSleep(ABC):
     async def wake(self, tags: Sequence[str] | None = None) -> None:
         """Undo `sleep`, or only for "weights" or "kv_cache".
 
-        Without tags, dropped weights are read again: those published last, else the checkpoint's.
-        To publish new ones instead, call `load_weights` before `wake` (or after
-        `wake(["weights"])`): nothing is read twice. Raises InfrastructureError when the weights
-        published last are gone.
+        Without tags, dropped weights are read again: the last published weights, else the
+        checkpoint's. To publish new weights instead, call `load_weights` before `wake` (or after
+        `wake(["weights"])`), and nothing is read twice. Raises InfrastructureError when the last
+        published weights are gone.
         """
         await self._wake(set(tags) if tags else {WEIGHTS})
         if tags:
@@ -98,11 +99,11 @@ class TaggedSleep(ABC):
 
     @abstractmethod
     async def load_weights(self, path: str, *, version: int) -> None:
-        """Replace the weights by those of a file."""
+        """Replace the weights by those in a file."""
 
     @abstractmethod
     async def _wake(self, tags: set[str]) -> None:
-        """Wake those of `tags` that sleep."""
+        """Wake the sleeping parts among `tags`."""
 
     @abstractmethod
     async def _read_checkpoint(self) -> None:
@@ -112,7 +113,7 @@ class TaggedSleep(ABC):
 def samples_to_draw(
     prompts: int, samples: int, only: Sequence[tuple[int, int]] | None
 ) -> list[tuple[int, int]]:
-    """Return (prompt, sample) of each sample of a call; `only`: these and no others."""
+    """Return (prompt, sample) for each sample in a call. `only`: these samples and no others."""
     if only is not None:
         return list(only)
     return list(itertools.product(range(prompts), range(samples)))
@@ -130,7 +131,7 @@ def refuse_overlong(prompts: Sequence[Sequence[int]], max_model_len: int) -> Non
 
 
 def refuse_missing(path: str) -> None:
-    """Raise InfrastructureError where there is no file of weights to read."""
+    """Raise InfrastructureError where there is no weight file to read."""
     if not Path(path).is_file():
         raise InfrastructureError(
             f"the weights to load were to be in '{path}', and there is no such file; publish them"
@@ -139,12 +140,12 @@ def refuse_missing(path: str) -> None:
 
 
 def not_ready(state: str) -> InfrastructureError:
-    """Return the error of a call that came in a state such as "asleep"."""
+    """Return the error for a call that came in a state such as "asleep"."""
     return InfrastructureError(f"the rollout engine is {state}; start or wake it before generating")
 
 
 def overdue(timeout_s: float) -> StallError:
-    """Return the error of an engine that has finished nothing for `timeout_s` seconds."""
+    """Return the error for an engine that has finished nothing for `timeout_s` seconds."""
     return StallError(
         "the rollout engine finished nothing for"
         f" actor_rollout_ref.rollout.timeout_s={timeout_s:g} s; raise it or let it write fewer"
@@ -155,7 +156,7 @@ def overdue(timeout_s: float) -> StallError:
 def sample_seed(
     seed: int | None, prompt_index: int, sample_index: int, *, samples: int
 ) -> int | None:
-    """Return a different seed for every sample of a call; None stays None (the engine's own
+    """Return a different seed for every sample in a call. None stays None (the engine's own
     generator)."""
     if seed is None:
         return None
@@ -168,8 +169,8 @@ def call_seed(
     prompts: Sequence[Sequence[int]],
     drawn: Sequence[tuple[int, int]],
 ) -> int:
-    """Return the seed of one call whose samples have none of their own: the same for the same call,
-    another one for other prompts, other samples of them or another engine, so that no two calls
+    """Return the seed for one call whose samples have no own seeds. The same call has the same
+    seed. Other prompts, other samples or another engine give another seed, so that no two calls
     draw the same numbers."""
     content = zlib.crc32(repr(([list(prompt) for prompt in prompts], list(drawn))).encode())
     return int(np.random.SeedSequence([seed, engine_seed, content]).generate_state(1)[0])

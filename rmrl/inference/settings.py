@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """One engine's model, size and place. Defaults live in the configuration schema."""
+    """One engine's model, size and place. The configuration schema holds the defaults."""
 
     path: str
     """Checkpoint folder or hub id."""
@@ -19,15 +19,15 @@ class EngineSettings:
     dtype: str
     """Type to compute in: float32, bfloat16 or float16."""
     max_model_len: int | None
-    """Tokens of one sequence, prompt and response; None: what the checkpoint allows."""
+    """Tokens in one sequence, prompt and response. None: the checkpoint's limit."""
     max_num_seqs: int
     max_num_batched_tokens: int
     tensor_parallel_size: int
     gpu_memory_utilization: float
-    """Share of the GPU while awake (CUDA)."""
+    """GPU share while the engine is awake (CUDA)."""
     kv_cache_bytes: int
-    """KV cache on CPU."""
+    """KV cache on CPU, in bytes."""
     trust_remote_code: bool = False
     seed: int = 0
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Engine arguments of the user, passed on unchanged."""
+    """The user's engine arguments, passed on unchanged."""

@@ -1,4 +1,4 @@
-"""`rmrl serve`: the rewards of a configuration behind HTTP.
+"""`rmrl serve`: a configuration's rewards behind HTTP.
 
     client --gate (token, size, deadline)--> wire: body -> rows --> service --one session per
     part--> scorer --> columns of `rmrl score` --> wire: answer

@@ -20,7 +20,7 @@ NDJSON = "application/x-ndjson"
 
 
 def json_bytes(value: Any) -> bytes:
-    """Return JSON in UTF-8; lone surrogates become escapes."""
+    """Return JSON in UTF-8. Lone surrogates become escapes."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=str)
     return text.encode("utf-8", errors="backslashreplace")
 
@@ -35,13 +35,13 @@ def json_answer(
 
 
 def error_answer(error: RequestError) -> Response:
-    """Return the response of an error."""
+    """Return an error's response."""
     return json_answer(error.content, status=error.status, headers=error.headers)
 
 
 async def response_of(answer: Any) -> Response:
-    """Return the response for what a route's function returned. Raises what the first line of
-    `Lines` raises."""
+    """Return the response for a route function's value. Raises any error from the first line of
+    `Lines`."""
     if isinstance(answer, Response):
         return answer
     if not isinstance(answer, Lines):
@@ -54,7 +54,7 @@ async def response_of(answer: Any) -> Response:
 async def ndjson(
     first: Mapping[str, Any], lines: AsyncIterator[Mapping[str, Any]]
 ) -> AsyncIterator[bytes]:
-    """Yield the lines; an error is the last one."""
+    """Yield the lines. An error is the last line."""
     yield json_bytes(first) + b"\n"
     try:
         async for line in lines:
@@ -78,14 +78,14 @@ async def failed(request: Request, error: RmrlError) -> Response:
 
 
 async def fault(request: Request, error: Exception) -> Response:
-    """Handle a fault, which the gate logs."""
+    """Handle an unforeseen error, which the gate logs."""
     del request, error
     return error_answer(FAULT)
 
 
 def misfit(body: Any, error: ValidationError) -> RequestError:
-    """Return the answer to a body that is not what its route takes: it names the first field that
-    is wrong."""
+    """Return the answer to a body that its route does not take. The answer names the first field
+    that is wrong."""
     problems: dict[tuple[str | int, ...], list[str]] = {}
     for each in error.errors(include_url=False, include_context=False, include_input=False):
         messages = problems.setdefault(_parts_in(body, each), [])
@@ -117,7 +117,7 @@ def _parts_in(body: Any, problem: Mapping[str, Any]) -> tuple[str | int, ...]:
 
 
 async def http_error(request: Request, error: HTTPException) -> Response:
-    """Handle an error of the routing: no such path, or another method."""
+    """Handle a routing error: no such path, or another method."""
     del request
     message = str(error.detail)
     if error.status_code == 404:

@@ -1,4 +1,4 @@
-"""The FastAPI application: the routes of the wires, and those about the server itself."""
+"""The FastAPI application: the wires' routes, and the routes about the server itself."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def make_app(service: Service) -> App:
 
 
 def route_class(reader: BodyReader) -> type[APIRoute]:
-    """Return the class of the routes: FastAPI describes them, and bodies are read by `reader`."""
+    """Return the class for routes. FastAPI describes the routes, and `reader` reads their
+    bodies."""
 
     class BodyRoute(APIRoute):
         """A route whose endpoint gets the checked body and returns a response."""
 
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-            """Return the handler."""
             endpoint: Callable[..., Coroutine[Any, Any, Response]] = self.endpoint
             annotation = endpoint.__annotations__.get("body")
             if annotation is None:
@@ -108,7 +108,7 @@ def route_class(reader: BodyReader) -> type[APIRoute]:
 
 
 def _is_json(content_type: str) -> bool:
-    """Whether a header names JSON. A page of the web may send only other types to a server that is
+    """Return whether a header names JSON. A web page may send only other types to a server that is
     not its own."""
     name = content_type.partition(";")[0].strip().lower()
     return name == "application/json" or (name.startswith("application/") and "+json" in name)

@@ -1,8 +1,8 @@
-"""Bodies of requests: their size and time, and JSON that is read so that nothing in it can end in
-an error of the server, nor keep it from its other requests.
+"""Request bodies: their size and time, and JSON read so that nothing in it can end in a server
+error, nor keep the server from other requests.
 
-Parsing, like every call into C, lets no other thread run until it ends, so that a thread of its own
-does not help against millions of values. Those are counted beforehand, a piece after another.
+Parsing, like every call into C, lets no other thread run until it ends, so a separate thread does
+not help against millions of values. The values are counted beforehand, one piece after another.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from rmrl.serve.problems import RequestError
 MOST_LEVELS = 64
 """Depth of lists and objects in a body."""
 MOST_FIELDS = 1000
-"""Fields of the object that a body is: each unknown one may be an error of its own."""
+"""Fields in a body's object. Each unknown field may be an error of its own."""
 LONG_DIGITS = 100
 MOST_LONG_DIGITS = 50_000
-"""Digits of all integers with more than LONG_DIGITS: reading and writing one takes the square of
-their number."""
+"""Digits in all integers with more than LONG_DIGITS together. Reading or writing one takes time in
+the square of its digits."""
 SMALL_BYTES = 2**15
-"""Work on bodies up to this size is done at once, on larger ones beside the other requests."""
+"""Bodies up to this size are worked on at once, larger bodies beside the other requests."""
 _MIB = 2**20
 _FULL_RETRY_S = 5.0
 _PIECE_BYTES = 2**16
-"""What is counted of a body before other threads have their turn."""
+"""Size of the piece in a body that is counted before other threads have their turn."""
 _MARKS = (b",", b":", b"[", b"{")
 
 Result = TypeVar("Result")
@@ -39,8 +39,8 @@ _size: ContextVar[int] = ContextVar("size of the present request's body", defaul
 
 
 async def aside(function: Callable[..., Result], *arguments: Any) -> Result:
-    """Return what a function of a request's values gives: in a thread for a large body, at once for
-    a small one, which costs less than the thread."""
+    """Call a function on a request's values and return its result: in a thread for a large body, at
+    once for a small body, which costs less than the thread."""
     if _size.get() <= SMALL_BYTES:
         return function(*arguments)
     return await asyncio.to_thread(function, *arguments)
@@ -60,8 +60,9 @@ class Bodies:
     ) -> AsyncIterator[bytes]:
         """Read a body and count it for the block.
 
-        Raises RequestError: 413 for one that is too large, also where no header states its size;
-        429 where all bodies together are; 408 where it comes too slowly; 400 where it breaks off.
+        Raises RequestError: 413 for a body that is too large, also where no header states its size.
+        429 where all bodies together are too large. 408 where the body comes too slowly. 400 where
+        it breaks off.
         """
         stated = dict(headers).get(b"content-length", b"")
         if stated.isdigit() and (len(stated) > 15 or int(stated) > self._most_bytes):
@@ -82,7 +83,7 @@ class Bodies:
             self.held_bytes -= sum(map(len, pieces))
 
     async def collect(self, receive: Receive, pieces: list[bytes]) -> None:
-        """Add the pieces of a body as they come. Raises RequestError."""
+        """Add a body's pieces as they come. Raises RequestError."""
         size = 0
         more = True
         while more:
@@ -118,16 +119,16 @@ class Bodies:
 
 
 class BodyReader:
-    """Makes values of bodies."""
+    """Reads values from bodies."""
 
     def __init__(self, settings: ServerConfig) -> None:
         self._most_values = settings.max_body_values
         self._large = asyncio.Semaphore(1)
 
     async def read(self, body: bytes, checked: Callable[[Any], Result]) -> Result:
-        """Return what `checked` makes of the body's value. Large bodies have their turn one after
-        another, so that what they take of the processor and the memory does not add up. Raises what
-        `parsed` and `checked` raise."""
+        """Return the value that `checked` makes from the body. Large bodies have their turn one
+        after another, so that the processor time and the memory that they take do not add up.
+        Raises any error from `parsed` and `checked`."""
         _size.set(len(body))
         if len(body) <= SMALL_BYTES:
             return checked(parsed(body))
@@ -201,7 +202,7 @@ def parsed(body: bytes) -> Any:
 
 
 class _Integers:
-    """Reads the integers of a body."""
+    """Reads a body's integers."""
 
     def __init__(self) -> None:
         self._long_digits = 0
@@ -233,8 +234,9 @@ def _too_deep() -> RequestError:
 
 
 def check_values(value: Any) -> None:
-    """Refuse values that are nested too deep, numbers such as 1e999 that a float cannot hold.
-    Raises UnicodeEncodeError for half a letter in a key, as pydantic makes an error of each one."""
+    """Refuse values that are nested too deep, and numbers such as 1e999 that a float cannot hold.
+    Raises UnicodeEncodeError for half a letter in a key, because pydantic makes an error for each
+    such key."""
     level = [value]
     for _ in range(MOST_LEVELS):
         inner: list[Any] = []

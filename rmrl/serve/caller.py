@@ -1,4 +1,4 @@
-"""Who may send requests."""
+"""Check who may send requests."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def is_open(method: str, path: str) -> bool:
 
 
 def check_caller(headers: Iterable[tuple[bytes, bytes]], token: bytes | None) -> None:
-    """Raise RequestError 400 for a header that names the caller twice, 401 for a wrong token.
-    Without a token raise 403 where the request names another host than this machine, as a web page
-    does that has its own name point here."""
+    """Raise RequestError 400 for a header that names the caller twice, 401 for a wrong token. Where
+    there is no token, raise 403 for a request that names another host than this machine, as a web
+    page does whose own name points here."""
     headers = list(headers)
     named = dict(headers)
     for name in (b"authorization", b"host"):

@@ -21,7 +21,7 @@ from rmrl.serve.wires import SERVE_WIRES
 PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
 INSTALL = 'pip install "rmrl-toolkit[serve]"'
 _OF_FILES = {"files": None, "max_rows": -1, "sample": None, "on_bad_row": "fail"}
-"""Keys of section `data` that are about files, with their defaults."""
+"""File keys in section `data`, with their defaults."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 MOST_HEAD_BYTES = 16 * 2**10
-"""Size of a request's line and headers."""
+"""Size of a request's line and headers, in bytes."""
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -19,7 +19,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 async def run_while_connected(
     app: App, scope: Scope, *, body: bytes, receive: Receive, send: Send
 ) -> None:
-    """Run an application on a body that was read; a client that goes away cancels it."""
+    """Run an application on a body that was read. A client that goes away cancels the run."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def until_disconnected() -> Message:

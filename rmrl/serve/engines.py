@@ -1,4 +1,4 @@
-"""Watch over the engines of a server: which are lost, and another start for those."""
+"""Watch a server's engines, and start lost engines again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class EngineKeeper:
         self._starts: dict[Hashable, asyncio.Task[None]] = {}
 
     async def load_all(self) -> None:
-        """Start every engine once, so that one that cannot start ends the server at its start."""
+        """Start every engine once, so that an engine that cannot start ends the server at its
+        start."""
         for plan in self._residency.plans:
             await self._residency.load(plan.key)
         await self._scorer.settle()
@@ -72,7 +73,7 @@ class EngineKeeper:
             await asyncio.gather(*self._starts.values(), return_exceptions=True)
 
     async def look(self) -> None:
-        """One look: what fails in it is tried again with the next one."""
+        """Look once. Work that fails is tried again with the next look."""
         try:
             await self._residency.probe(timeout_s=_PROBE_TIMEOUT_S)
             self.start_lost()
@@ -110,7 +111,7 @@ class EngineKeeper:
 
 
 def engine_row(plan: EnginePlan) -> dict[str, Any]:
-    """Return what is configured of an engine."""
+    """Return an engine's configured values."""
     return {
         "name": plan.label,
         "engine": plan.spec.name,

@@ -1,6 +1,5 @@
-"""What every request passes before its route: the token, the state of the server, the size of its
-body, and the watch over its connection. ASGI middleware without a framework.
-"""
+"""What every request passes before its route: the token, the server's state, the body's size, and
+the watch over its connection. ASGI middleware without a framework."""
 
 from __future__ import annotations
 
@@ -30,23 +29,23 @@ _log = logging.getLogger(__name__)
 _CLIENT_GONE = 499
 """Code in metrics and the log where the client went away before its answer."""
 _NO_ROUTE = "other"
-"""Route in metrics and the log of a path that is none: it is the client's text."""
+"""Route in metrics and the log for an unknown path, which is the client's text."""
 _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
 
 
 @dataclass(slots=True)
 class Exchange:
-    """One request and the state of its answer."""
+    """One request and its answer's state."""
 
     scope: Scope
     receive: Receive
     send_raw: Send
     started: float = field(default_factory=time.monotonic)
     status: int = 0
-    """Status code of the answer; 0 before it begins."""
+    """The answer's status code. 0 before the answer begins."""
 
     async def send(self, message: Message) -> None:
-        """Pass on a message of the answer."""
+        """Pass on a message from the answer."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
         await self.send_raw(message)
@@ -68,7 +67,7 @@ class Exchange:
 
 def check_head(scope: Scope) -> None:
     """Raise RequestError 400 for a line and headers that are too large. The protocol itself limits
-    only what comes in several pieces."""
+    only heads that come in several pieces."""
     size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
     for name, value in scope["headers"]:
         size += len(name) + len(value) + len(": \r\n")
@@ -84,14 +83,13 @@ class Gate:
     """Wraps the application."""
 
     def __init__(self, app: App, service: Service, *, paths: Collection[str]) -> None:
-        """`paths`: those of the application's routes, as labels of metrics."""
+        """`paths`: the application's route paths, as labels in metrics."""
         self._app = app
         self._paths = paths
         self._service = service
         self._bodies = Bodies(service.settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         if scope["type"] != "http":
             return
         exchange = Exchange(scope, receive, send)
@@ -108,7 +106,7 @@ class Gate:
             self.report(exchange)
 
     async def pass_on(self, exchange: Exchange) -> None:
-        """Run the request's route. Raises RequestError where the request is refused."""
+        """Run the request's route. Raises RequestError for a refused request."""
         scope = exchange.scope
         check_head(scope)
         if not is_open(scope["method"], scope["path"]):

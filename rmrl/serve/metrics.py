@@ -1,4 +1,4 @@
-"""Figures of a server for Prometheus."""
+"""A server's figures for Prometheus."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _EVENTS = ("loads", "wakes", "sleeps", "unloads", "evictions")
 
 
 class ServerMetrics:
-    """Counters of one server, in a registry of its own."""
+    """One server's counters, in their own registry."""
 
     def __init__(self, *, queue_rows: Callable[[], float]) -> None:
-        """`queue_rows`: the present length of the queue."""
+        """`queue_rows` returns the queue's present length."""
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "rmrl_requests", "Answered requests", ["route", "code"], registry=self._registry
@@ -72,7 +72,7 @@ class ServerMetrics:
         self._request_seconds.labels(route).observe(seconds)
 
     def scored(self, rewards: RewardBatch) -> None:
-        """Count the responses of a batch and the seconds of its verdicts."""
+        """Count a batch's responses and the seconds for its verdicts."""
         self._responses.inc(len(rewards.rewards_B))
         scores = rewards.scores
         for name, results in zip(scores.names, scores.results, strict=True):
@@ -82,7 +82,7 @@ class ServerMetrics:
                     timing.observe(result.latency_s)
 
     def engines(self, metrics: Mapping[str, Any]) -> None:
-        """Add figures of `Scorer.take_metrics`."""
+        """Add the figures from `Scorer.take_metrics`."""
         for key, value in metrics.items():
             prefix, _, rest = key.partition("/")
             label, _, what = rest.rpartition("/")

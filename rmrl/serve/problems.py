@@ -16,12 +16,12 @@ from rmrl.errors import (
 
 _ENGINE_RETRY_S = 10.0
 _PRINTED = "; it printed last:"
-"""End of the first line of a lost process's error; its output follows."""
+"""End of the first line in a lost process's error. The process's output follows."""
 
 
 class RequestError(Exception):
-    """A request that is refused or cannot be answered. The message is a sentence for the client:
-    it holds no other client's data."""
+    """A request that is refused or cannot be answered. The message is a sentence for the client and
+    holds no other client's data."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class RequestError(Exception):
 
     @property
     def content(self) -> dict[str, object]:
-        """The JSON of the answer."""
+        """Return the answer's JSON."""
         error: dict[str, object] = {"message": self.message}
         if self.field is not None:
             error["field"] = self.field
@@ -49,7 +49,7 @@ class RequestError(Exception):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Headers of the answer besides those of its content."""
+        """Return the answer's headers besides the content's."""
         headers: dict[str, str] = {}
         if self.retry_after_s is not None:
             headers["Retry-After"] = str(max(1, math.ceil(self.retry_after_s)))
@@ -59,18 +59,18 @@ class RequestError(Exception):
 
 
 FAULT = RequestError(500, "the server has a fault; its log has more")
-"""The answer to a request that ended in an error nobody foresaw."""
+"""The answer to a request that ended in an unforeseen error."""
 
 
 def one_line(error: BaseException | str) -> str:
-    """Return an error's first line, without what a lost process printed last, which may hold the
-    texts of any client."""
+    """Return an error's first line, without a lost process's last output, which may hold any
+    client's texts."""
     line = error if isinstance(error, str) else first_line(error)
     return line.removesuffix(_PRINTED).strip()
 
 
 def request_error(error: RmrlError) -> RequestError:
-    """Return the answer to a request that an error of scoring ended."""
+    """Return the answer to a request that a scoring error ended."""
     if isinstance(error, DataError):
         return RequestError(422, str(error))
     message = f"{type(error).__name__}: {one_line(error)}"

@@ -1,6 +1,5 @@
-"""Connections on the socket: what one may take of the server before its request is known. Sizes and
-times of bodies are limited later, in `rmrl.serve.bodies`.
-"""
+"""Socket connections: how much a connection may take from the server before its request is known.
+`rmrl.serve.bodies` limits body sizes and times later."""
 
 from __future__ import annotations
 
@@ -21,16 +20,19 @@ _of_clients = logging.getLogger(f"{__name__}.clients")
 _of_clients.setLevel(logging.ERROR)  # warnings are about what strangers send
 
 MOST_CONNECTIONS = 4096
-"""Open connections; further ones are closed at once. Fewer where the process may open few files."""
+"""Open connections. Further connections are closed at once. Fewer where the process may open few
+files."""
 _BACKLOG = 2048
-"""Connections that are accepted before it is seen that there are too many; up to three times."""
+"""Connections that are accepted before the server sees that there are too many. Up to three times
+as many."""
 _FILES = 12_288
-"""Files that the process needs for all that, engines and workers included: a third for connections,
-half for those that are accepted and closed."""
+"""Files that the process needs for these connections, its engines and its workers: a third for
+connections, half for connections that are accepted and closed."""
 _IDLE_S = 30
 """Seconds for a request's line and headers, and for the pause before the next request."""
 LEAST_READ_BYTES = 2**15
-"""A client that reads less of an answer in _IDLE_S seconds has its connection closed."""
+"""A client that reads less than this from an answer in _IDLE_S seconds has its connection
+closed."""
 _ANSWERS_WRITTEN_S = 5
 """Seconds for answers that are still being sent after the last one is scored."""
 
@@ -45,8 +47,8 @@ class Server(uvicorn.Server):
 
 
 def web_server(app: App, *, idle_s: int = _IDLE_S) -> Server:
-    """Return a server for an application. `idle_s`: see _IDLE_S. Raises the process's limit of open
-    files: without a free one asyncio accepts nobody, and logs that a thousand times a second."""
+    """Return a server for an application. `idle_s`: as _IDLE_S. Raises the process's limit on open
+    files: without a free file asyncio accepts nobody, and logs that a thousand times a second."""
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files != resource.RLIM_INFINITY and files < _FILES:
         files = _FILES if most == resource.RLIM_INFINITY else min(most, _FILES)
@@ -73,8 +75,8 @@ def web_server(app: App, *, idle_s: int = _IDLE_S) -> Server:
 
 
 class Writes:
-    """A transport that sends what one turn of the loop writes, such as the head of an answer and
-    its body, with one call to the system: that call costs more than all else about a small
+    """A transport that sends everything one turn of the loop writes, such as an answer's head and
+    body, with one call to the system. That call costs more than everything else about a small
     answer's bytes. The rest is the transport's own."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -88,7 +90,7 @@ class Writes:
 
     def write(self, data: bytes) -> None:
         """Send at the end of the turn, or at once where there is much: a client that does not read
-        then pauses whoever writes."""
+        then pauses the writer."""
         if not data:
             return
         if not self._pieces:
@@ -99,7 +101,7 @@ class Writes:
             self._flush()
 
     def close(self) -> None:
-        """Send what waits and close."""
+        """Send the waiting bytes and close."""
         self._flush()
         self._transport.close()
 
@@ -117,17 +119,17 @@ class Writes:
 
 
 class Connection(H11Protocol):
-    """A connection that is closed where no whole head of a request comes in time, or where an
-    answer is not read. uvicorn alone limits the pause between two requests, which one byte ends,
-    and keeps what a client does not read for ever."""
+    """A connection that is closed where no whole request head comes in time, or where an answer is
+    not read. uvicorn alone limits the pause between two requests, which one byte ends, and keeps
+    unread bytes for ever."""
 
     most: ClassVar[int] = MOST_CONNECTIONS
-    """Open connections of the process."""
+    """Open connections in the process."""
     cycle: Any
-    """The request that came last and its answer; None before the first."""
+    """The last request and its answer. None before the first request."""
     _deadline: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
-    """The next look at what the client has not read."""
+    """The next look at the client's unread bytes."""
     _warned = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -135,7 +137,7 @@ class Connection(H11Protocol):
         self.logger = _of_clients
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Limit the time of the first request's head, and the number of connections."""
+        """Limit the time for the first request's head, and the number of connections."""
         super().connection_made(cast(asyncio.Transport, Writes(transport, self.loop)))
         self._limit()
         if len(self.connections) > self.most:
@@ -145,7 +147,7 @@ class Connection(H11Protocol):
                 _log.warning(f"more than {self.most} connections; further ones are closed")
 
     def data_received(self, data: bytes) -> None:
-        """Limit the time of a head of which a part is here."""
+        """Limit the time for a head that has arrived in part."""
         super().data_received(data)
         answering = self.cycle is not None and not self.cycle.response_complete
         if answering:
@@ -160,7 +162,7 @@ class Connection(H11Protocol):
         self._look_no_more()
 
     def pause_writing(self) -> None:
-        """Look from now on whether the client reads."""
+        """Check from now on whether the client reads."""
         super().pause_writing()
         self._look_again(self.transport.get_write_buffer_size())
 
@@ -178,8 +180,8 @@ class Connection(H11Protocol):
             self._unread = None
 
     def _look(self, before: int) -> None:
-        """Close the connection where nearly all of the `before` bytes are unread still. An answer
-        is written as a whole or waits, so that nothing came behind them."""
+        """Close the connection where nearly all of the `before` bytes are still unread. An answer
+        is written as a whole or waits, so no bytes came behind them."""
         unread = self.transport.get_write_buffer_size()
         if before - unread < LEAST_READ_BYTES:
             self.transport.abort()

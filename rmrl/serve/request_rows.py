@@ -1,4 +1,4 @@
-"""Rows of requests, checked like those of files; a problem names the row and its field."""
+"""Check request rows like file rows. A problem names the row and its field."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _REQUEST = "request"
 def read_rows(
     reader: ResponseReader, rows: Sequence[Mapping[str, Any]], empty_prompts: bool = False
 ) -> list[AnsweredRow]:
-    """Return the checked rows. Raises RequestError 422 for the first bad one, among which are those
-    without a prompt, unless `empty_prompts`."""
+    """Return the checked rows. Raises RequestError 422 for the first bad row. A row without a
+    prompt is bad unless `empty_prompts`."""
     if not rows:
         raise RequestError(422, "there are no rows to score; give at least one row", field="rows")
     checked: list[AnsweredRow] = []

@@ -1,4 +1,4 @@
-"""The server's life: listen, load, answer, and finish what was accepted when a signal comes."""
+"""The server's life: listen, load, answer, and finish the accepted requests when a signal comes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def serve(
     on_listening: Callable[[Service, int], None] | None = None,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Serve until the first signal, or until `stop` is set; the second signal ends the process.
+    """Serve until the first signal, or until `stop` is set. The second signal ends the process.
     `on_listening` gets the service and the port."""
     service = Service(checked)
     app = make_app(service)

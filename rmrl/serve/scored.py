@@ -16,10 +16,10 @@ class ScoredRow:
     index: int
     """Position in the request."""
     several: bool
-    """Whether the row holds a list of responses; each column is then a list too."""
+    """Whether the row holds a list of responses. Each column is then a list too."""
     columns: Mapping[str, Any]
     """The columns that `rmrl score` adds: reward, score_<name>, status_<name>, detail_<name>,
-    extra_<name>, and those of `columns`."""
+    extra_<name>, and the further `columns`."""
 
     def values(self, column: str) -> list[Any]:
         """Return the column with one value per response."""
@@ -29,10 +29,10 @@ class ScoredRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """All rows of a request, or a part of them, in the order of the request."""
+    """All rows in a request, or a part of them, in the request's order."""
 
     names: Sequence[str]
-    """The components, in the order of reward.models."""
+    """The components, in reward.models' order."""
     rows: Sequence[ScoredRow]
     summary: Summary = field(default_factory=Summary)
 

@@ -1,8 +1,8 @@
-"""One scorer for the requests of many clients.
+"""One scorer for many clients' requests.
 
-Each part of a request is a session of its own: transforms, groups and the combination see its rows
-alone, while the engines' calls hold rows of all sessions. A request starts from fresh running
-statistics, so that its scores are those of `rmrl score` for the same rows.
+Each part of a request is a session of its own. Transforms, groups and the combination see the
+part's rows alone, while engine calls hold rows from all sessions. A request starts from fresh
+running statistics, so that its scores equal those of `rmrl score` for the same rows.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ OnPart = Callable[[Scored], Awaitable[None]]
 
 _LOADING_RETRY_S = 5.0
 _PART_OF_A_STREAM = 16
-"""Responses of a part that is sent as soon as it is scored."""
+"""Responses in a part that is sent as soon as it is scored."""
 
 
 class Service:
-    """Scores requests between `opened` and its end; refuses them outside."""
+    """Scores requests between `opened` and its end, and refuses them outside."""
 
     def __init__(self, checked: CheckedServer) -> None:
         self.checked = checked
@@ -68,9 +68,9 @@ class Service:
     async def opened(
         self, open_scorer: Callable[[], AbstractAsyncContextManager[Scorer]]
     ) -> AsyncIterator[EngineKeeper]:
-        """Open the scorer and its engines; requests are scored inside the block.
+        """Open the scorer and its engines. Requests are scored inside the block.
 
-        Raises EngineLoadError and other errors of a start.
+        Raises EngineLoadError and other start errors.
         """
         scoring = self.checked.scoring
         count_tokens = await asyncio.to_thread(token_counter, scoring)
@@ -90,7 +90,7 @@ class Service:
                 self._scorer = None
 
     def refusal(self) -> RequestError | None:
-        """Return why no request is accepted now; None where one is."""
+        """Return why no request is accepted now. None where requests are accepted."""
         if self.draining:
             return RequestError(
                 503,
@@ -114,7 +114,7 @@ class Service:
 
     @property
     def keeper(self) -> EngineKeeper:
-        """The watch over the engines. Raises RequestError 503 before the scorer is open."""
+        """Return the watch over the engines. Raises RequestError 503 before the scorer is open."""
         if self._keeper is None:
             raise RequestError(
                 503, "the server is still loading its rewards", retry_after_s=_LOADING_RETRY_S
@@ -123,7 +123,7 @@ class Service:
 
     @property
     def scorer(self) -> Scorer:
-        """The scorer. Raises RequestError 503 where no request is accepted."""
+        """Return the scorer. Raises RequestError 503 where no request is accepted."""
         scorer = self._scorer
         if scorer is None:
             refusal = self.refusal()
@@ -141,14 +141,14 @@ class Service:
         on_part: OnPart | None = None,
         empty_prompts: bool = False,
     ) -> Scored:
-        """Score rows as they stand in a file of `rmrl score`.
+        """Score rows in the form of a `rmrl score` file.
 
-        `timeout_s`: seconds; None or more than serve.request_timeout_s: that. `on_part` gets
-        every part as soon as it is scored, in any order; parts are small then. `empty_prompts`: a
-        prompt may be without text.
+        `timeout_s`: deadline in seconds. None, or more than serve.request_timeout_s:
+        serve.request_timeout_s. `on_part` gets every part as soon as it is scored, in any order.
+        Parts are small then. `empty_prompts`: a prompt may be without text.
 
-        Raises RequestError: 422 for a bad row, 413 for too many, 429 for a full queue, 503 while
-        loading, 504 past the deadline; and the errors of `Scorer.finish`.
+        Raises RequestError: 422 for a bad row, 413 for too many rows, 429 for a full queue, 503
+        while loading, 504 past the deadline. Raises also the errors from `Scorer.finish`.
         """
         scorer = self.scorer
         self.check_number(len(rows))
@@ -168,8 +168,8 @@ class Service:
             return await asyncio.to_thread(read_rows, self._reader, rows, empty_prompts)
 
     def check_number(self, responses: int) -> None:
-        """Raise RequestError 413 for more responses than may come together. A wire calls it before
-        it makes their rows."""
+        """Raise RequestError 413 for more responses than may come together. A wire calls this
+        before it makes their rows."""
         if responses > self.settings.max_rows:
             raise RequestError(
                 413,
@@ -187,10 +187,10 @@ class Service:
         role: str = "main",
         timeout_s: float | None = None,
     ) -> list[Any]:
-        """Return the results of requests (`rmrl.inference.reward_engine_base`) to the engine of a
-        reward, which are sent beside those of scoring; each counts as one response.
+        """Send requests (`rmrl.inference.reward_engine_base`) to a reward's engine and return the
+        results. The requests travel beside those for scoring, and each counts as one response.
 
-        `name`: of a reward with an engine in that role, see `spec`. Errors as in `score`.
+        `name`: a reward with an engine in that role, as `spec` returns it. Errors as in `score`.
         """
         scorer = self.scorer
         entry = [spec.name for spec in scorer.parts].index(name)
@@ -198,12 +198,12 @@ class Service:
             return await scorer.call_engine(entry, role, method, requests, owner=Owner())
 
     def spec(self, name: str) -> RewardSpec:
-        """Return a reward, or a part of an ensemble, by its name. Raises KeyError."""
+        """Return a reward, or an ensemble's part, by its name. Raises KeyError."""
         specs = {spec.name: spec for spec in self.checked.scoring.specs}
         return specs[name]
 
     def tokenizer(self, name: str) -> Any:
-        """Return the tokenizer of a reward's model; the first call loads it. Raises RequestError
+        """Return the tokenizer for a reward's model. The first call loads it. Raises RequestError
         503 while loading."""
         return self.scorer.tokenizer(self.spec(name).engines["main"].path)
 
@@ -262,8 +262,8 @@ class Service:
         return Scored(names=self.names, rows=scored, summary=summary)
 
     def _parts(self, rows: Sequence[AnsweredRow], *, streamed: bool) -> list[list[AnsweredRow]]:
-        """The batches of `rmrl score`; smaller ones for a stream, where no score depends on
-        them."""
+        """Return the batches as in `rmrl score`, smaller ones for a stream where no score depends
+        on them."""
         scoring = self.checked.scoring
         ordered = list(rows)
         if scoring.whole_groups:

@@ -105,7 +105,7 @@ def rewards_table(service: Service) -> dict[str, Any]:
 
 
 def reward_row(spec: RewardSpec) -> dict[str, Any]:
-    """One reward, without addresses and headers of servers, which may hold secrets."""
+    """Return one reward's row, without servers' addresses and headers, which may hold secrets."""
     row: dict[str, Any] = {"name": spec.name, "kind": spec.kind, "weight": spec.weight}
     if spec.part_of:
         row["part_of"] = spec.part_of

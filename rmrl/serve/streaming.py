@@ -14,8 +14,8 @@ from rmrl.serve.service import Service
 async def parts_of(
     service: Service, rows: Sequence[Mapping[str, Any]], *, timeout_s: float | None
 ) -> AsyncIterator[Scored | Summary]:
-    """Yield parts of the rows as soon as they are scored, then the summary of all. A consumer that
-    stops cancels the rest. Errors as in `Service.score`."""
+    """Yield parts of the rows as soon as they are scored, then the summary over all rows. A
+    consumer that stops cancels the rest. Errors as in `Service.score`."""
     ready: asyncio.Queue[Scored | None] = asyncio.Queue()
 
     async def work() -> Scored:

@@ -27,7 +27,7 @@ def policy_mask(
     inputs: LossInputs, settings: ActorConfig
 ) -> tuple[torch.Tensor | None, dict[str, torch.Tensor]]:
     """bool [B, T], True where the policy loss counts, and sums over counted tokens (`low_entropy`,
-    `off_policy`: tokens masked); None where nothing is configured.
+    `off_policy`: tokens masked). None where nothing is configured.
 
     Raises ConfigError where the entropy of the tokens is needed and missing.
     """

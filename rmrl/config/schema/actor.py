@@ -25,38 +25,39 @@ class ModelConfig:
     path: str | None = None
     """Local checkpoint or hub id of the policy."""
     tokenizer_path: str | None = None
-    """Tokenizer of the policy; null: `path`."""
+    """Tokenizer of the policy. null: `path`."""
     custom_chat_template: str | None = None
     """Jinja text that replaces the tokenizer's chat template."""
     override_config: dict[str, Any] = field(default_factory=dict)
-    """Entries that replace those of the model's config.json."""
+    """Entries that replace entries in the model's config.json."""
     enable_gradient_checkpointing: bool = changeable(True)
     """Recompute activations in the backward pass: less memory, about a third more time."""
     enable_activation_offload: bool = changeable(False)
-    """Keep what gradient checkpointing saves, the inputs of the layers, in host memory until the
-    backward pass (CUDA): less device memory for long rows, slower."""
+    """Keep the layer inputs that gradient checkpointing saves in host memory until the backward
+    pass (CUDA). Long rows take less device memory, and training is slower."""
     trust_remote_code: bool = False
     """Allow the model to run code from its checkpoint."""
     lora_rank: int = not_negative(0)
-    """Rank of LoRA adapters (arXiv:2106.09685) trained in place of the weights; 0: all weights
-    train."""
+    """Rank of the LoRA adapters (arXiv:2106.09685) that train in place of the weights. 0: all
+    weights train."""
     lora_alpha: int = 16
-    """LoRA: the adapters' product is scaled by lora_alpha / lora_rank."""
+    """LoRA: the product of the adapters is scaled by lora_alpha / lora_rank."""
     target_modules: Any = "all-linear"
     """LoRA: names of the linear layers that get adapters, or all-linear."""
     use_remove_padding: bool = changeable(False)
-    """Pack the rows of a micro-batch into one sequence where the attention keeps them apart (CUDA);
-    elsewhere rows of like length share a micro-batch."""
+    """Pack the rows in a micro-batch into one sequence where the attention keeps rows apart (CUDA).
+    Elsewhere rows with similar lengths share a micro-batch."""
     share_prompts: bool | None = changeable(None)
     """Compute a prompt once for all its responses in a micro-batch (needs SDPA and rows that are
-    not packed). null: on CPU; a family that cannot is computed row by row."""
+    not packed). null: on CPU. Model families that cannot share prompts compute row by row."""
     attn_implementation: str = choice(
         "auto",
         among=("auto", "sdpa", "flash_attention_2", "varlen", "flex_attention"),
         may_change=True,
     )
-    """Attention of the training engine: auto, sdpa, flash_attention_2, varlen (torch's own kernel
-    for packed rows) or flex_attention. auto: sdpa; with packing the fastest there is."""
+    """Attention in the training engine: auto, sdpa, flash_attention_2, varlen (torch's own kernel
+    for packed rows) or flex_attention. auto: sdpa, with packing the fastest kernel that is
+    installed."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -72,13 +73,13 @@ class OptimConfig:
     weight_decay: float = 0.01
     """Decoupled weight decay."""
     lr_warmup_steps: int = -1
-    """Linear warm-up in optimizer steps; -1: use lr_warmup_steps_ratio."""
+    """Linear warm-up in optimizer steps. -1: use lr_warmup_steps_ratio."""
     lr_warmup_steps_ratio: float = 0.0
     """Warm-up as a share of all training steps."""
     lr_scheduler_type: str = choice("constant", among=("constant", "linear", "cosine"))
     """constant, linear or cosine, after the warm-up."""
     min_lr_ratio: float = 0.0
-    """Final learning rate of linear and cosine as a share of lr."""
+    """Final learning rate as a share of lr, for linear and cosine."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -88,9 +89,9 @@ class FSDPConfig:
     model_dtype: str = choice("float32", among=DTYPES)
     """dtype of the master weights: float32 or bfloat16."""
     param_dtype: str | None = choice("bfloat16", among=(*DTYPES, None))
-    """dtype of compute (mixed precision); null: that of the master weights."""
+    """dtype of compute (mixed precision). null: the dtype of the master weights."""
     reduce_dtype: str = choice("float32", among=DTYPES)
-    """dtype in which gradients are summed over processes."""
+    """dtype in which processes sum gradients."""
     reshard_after_forward: bool = changeable(True)
     """Free gathered parameters after the forward pass (ZeRO-3)."""
     param_offload: bool = changeable(False)
@@ -99,17 +100,17 @@ class FSDPConfig:
     """Keep optimizer state in host memory but for the optimizer's steps and checkpoints (CUDA)."""
     offload_policy: bool = changeable(False)
     """Keep parameters, gradients and optimizer state in host memory and copy each layer to the
-    device when it computes (CUDA): least device memory, slowest. Replaces param_offload and
-    optimizer_offload."""
+    device when the layer computes (CUDA). Takes the least device memory and is the slowest.
+    Replaces param_offload and optimizer_offload."""
     fsdp_size: int = changeable(-1)
-    """Processes per shard group; -1: all of them. Smaller: replicas of shards."""
+    """Processes per shard group. -1: all processes. Smaller groups hold replicas of the shards."""
     ulysses_sequence_parallel_size: int = positive(1, may_change=True)
     """Processes that share every row: each computes some tokens in all layers, and some attention
     heads for all tokens (arXiv:2309.14509). For rows whose activations do not fit one device. Above
     1 rows are packed."""
     compile_layers: bool = changeable(False)
-    """Compile the decoder layers with torch.compile, once for rows of all lengths; the first
-    micro-batch waits for it, a minute or more."""
+    """Compile the decoder layers with torch.compile, once for all row lengths. The first
+    micro-batch waits for the compiler a minute or more."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -122,12 +123,12 @@ class MegatronConfig:
     pipeline_model_parallel_size: int = changeable(1)
     """Processes that share the layers, one stage each."""
     virtual_pipeline_model_parallel_size: int | None = changeable(None)
-    """Stages per process, interleaved: smaller bubbles, more messages; null: 1."""
+    """Stages per process, interleaved: smaller bubbles, more messages. null: 1."""
     context_parallel_size: int = changeable(1)
     """Processes that share every sequence."""
     expert_model_parallel_size: int = changeable(1)
-    """Processes that share the experts of a mixture-of-experts model; divides the data-parallel
-    processes."""
+    """Processes that share the experts in a mixture-of-experts model. The size divides the
+    data-parallel processes."""
     sequence_parallel: bool = changeable(True)
     """With tensor parallelism: split activations between the matrices along the sequence as
     well."""
@@ -137,8 +138,8 @@ class MegatronConfig:
     """dtype of weights and compute: bfloat16 (the optimizer keeps float32 master weights) or
     float32."""
     transformer_engine: bool | None = changeable(None)
-    """Layers of TransformerEngine, whose norms round otherwise; null: where it is installed, on
-    CUDA."""
+    """Use TransformerEngine's layers. Their norms round differently. null: where TransformerEngine
+    is installed, on CUDA."""
     param_offload: bool = changeable(False)
     """Keep parameters in host memory while responses are sampled and scored (CUDA)."""
     grad_offload: bool = changeable(False)
@@ -146,20 +147,20 @@ class MegatronConfig:
     optimizer_offload: bool = changeable(False)
     """Keep optimizer state in host memory but for the optimizer's steps and checkpoints (CUDA)."""
     override_transformer_config: dict[str, Any] = field(default_factory=dict)
-    """Entries that replace those of megatron-core's TransformerConfig."""
+    """Entries that replace entries in megatron-core's TransformerConfig."""
     override_ddp_config: dict[str, Any] = field(default_factory=dict)
-    """Entries that replace those of megatron-core's DistributedDataParallelConfig."""
+    """Entries that replace entries in megatron-core's DistributedDataParallelConfig."""
 
 
 @dataclass(kw_only=True, slots=True)
 class CriticMegatronConfig(MegatronConfig):
-    """Overrides of the actor's settings; null: the actor's value."""
+    """Overrides of the actor's settings. null: the actor's value."""
 
     tensor_model_parallel_size: int | None = changeable(None)  # pyright: ignore[reportIncompatibleVariableOverride]
     pipeline_model_parallel_size: int | None = changeable(None)  # pyright: ignore[reportIncompatibleVariableOverride]
     virtual_pipeline_model_parallel_size: int | None = changeable(None)
-    """Stages per process, interleaved; null: the actor's; 1: not interleaved, whatever the actor
-    does."""
+    """Stages per process, interleaved. null: the actor's value. 1: not interleaved, whatever the
+    actor does."""
     context_parallel_size: int | None = changeable(None)  # pyright: ignore[reportIncompatibleVariableOverride]
     expert_model_parallel_size: int | None = changeable(None)  # pyright: ignore[reportIncompatibleVariableOverride]
     sequence_parallel: bool | None = changeable(None)  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -187,8 +188,8 @@ class CheckpointConfig:
     save_contents: list[str] = field(
         default_factory=lambda: ["model", "optimizer", "extra", "hf_model"]
     )
-    """With hf_model also a Hugging Face folder (hf/, of the critic hf_critic/), in the dtype of
-    compute. The others, which a resumed run needs, are always saved."""
+    """hf_model adds a Hugging Face folder (hf/, for the critic hf_critic/) in the compute dtype.
+    The other contents are always saved, because a resumed run needs them."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -204,7 +205,8 @@ class PolicyLossConfig:
     clip_cov_ub: float = 5.0
     """clip_cov: only tokens whose covariance lies below this are candidates."""
     kl_cov_ratio: float = 0.0002
-    """kl_cov: share of the tokens, those of the largest covariance, that get a KL penalty."""
+    """kl_cov: share of the tokens that get a KL penalty. The tokens with the largest covariance get
+    it."""
     ppo_kl_coef: float = 0.1
     """kl_cov: coefficient of that KL penalty."""
     tau_pos: float = 1.0
@@ -234,7 +236,7 @@ class PolicyLossConfig:
 
 
 BACKEND_SECTIONS = ("fsdp_config", "megatron")
-"""Fields of TrainedConfig, each with the settings of some training backends alone."""
+"""Fields of TrainedConfig that hold the settings of only some training backends."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -242,14 +244,14 @@ class TrainedConfig:
     """Settings shared by the training of policy and critic."""
 
     strategy: str = "fsdp2"
-    """Training backend: fsdp2 (fully_shard), fsdp (FullyShardedDataParallel; the same numbers) or
+    """Training backend: fsdp2 (fully_shard), fsdp (FullyShardedDataParallel, same numbers) or
     megatron (megatron-core)."""
     ppo_mini_batch_size: int = positive(256)
     """Prompts per optimizer step (times rollout.n responses)."""
     ppo_micro_batch_size_per_gpu: int | None = changeable(None)
-    """Responses per forward pass and process; null: set by ppo_max_token_len_per_gpu alone."""
+    """Responses per forward pass and process. null: set by ppo_max_token_len_per_gpu alone."""
     use_dynamic_bsz: bool = changeable(True)
-    """Fill micro-batches up to ppo_max_token_len_per_gpu tokens; False needs
+    """Fill micro-batches up to ppo_max_token_len_per_gpu tokens. False needs
     ppo_micro_batch_size_per_gpu."""
     ppo_max_token_len_per_gpu: int = positive(16384, may_change=True)
     """Largest number of padded tokens per micro-batch and process (Megatron: and copy of the
@@ -274,21 +276,21 @@ class ActorConfig(TrainedConfig):
     clip_ratio: float = not_negative(0.2)
     """PPO clip, both sides."""
     clip_ratio_low: float | None = None
-    """Lower clip; null: clip_ratio."""
+    """Lower clip. null: clip_ratio."""
     clip_ratio_high: float | None = None
-    """Upper clip; null: clip_ratio."""
+    """Upper clip. null: clip_ratio."""
     clip_ratio_c: float = 3.0
-    """Dual-clip bound for negative advantages; dppo_tv and dppo_kl: largest importance ratio for
+    """Dual-clip bound for negative advantages. dppo_tv and dppo_kl: largest importance ratio for
     any advantage, 20 in their recipes."""
     policy_loss: PolicyLossConfig = field(default_factory=PolicyLossConfig)
     entropy_coeff: float = 0.0
     """Entropy bonus."""
     top_entropy_quantile: float = share(1.0)
-    """Share of the tokens of a micro-batch, those of the largest entropy, that have a policy loss
-    (arXiv:2506.01939: 0.2); 1: all."""
+    """Share of a micro-batch's tokens that have a policy loss. The tokens with the largest entropy
+    have one (arXiv:2506.01939: 0.2). 1: all tokens."""
     off_policy_mask_threshold: float | None = positive(None)
-    """Drop the policy loss where the advantage is negative and the response's mean log ratio of
-    sampling to trained policy lies above this (arXiv:2512.02556); null: never."""
+    """Drop the policy loss where the advantage is negative and the response's mean log ratio
+    (sampling policy to trained policy) lies above this (arXiv:2512.02556). null: never."""
     use_kl_loss: bool = False
     """Add kl_loss_coef * KL(policy || reference) to the loss."""
     kl_loss_coef: float = not_negative(0.001)
@@ -299,8 +301,8 @@ class ActorConfig(TrainedConfig):
     kl_loss_type: str = choice(
         "low_var_kl", among=(*KL_ESTIMATORS, *(f"{name}+" for name in KL_ESTIMATORS))
     )
-    """Estimator: kl (k1), abs, mse (k2), low_var_kl (k3); with a + behind it the value is this
-    one's and the gradient that of k2."""
+    """Estimator: kl (k1), abs, mse (k2), low_var_kl (k3). A + after the name keeps the estimator's
+    value and takes the gradient from k2."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -313,15 +315,15 @@ class CriticConfig(TrainedConfig):
     """`path` null: starts from the policy's checkpoint. A checkpoint with one label (a reward
     model) keeps its head."""
     strategy: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
-    """Training backend; null: the actor's."""
+    """Training backend. null: the actor's."""
     megatron: CriticMegatronConfig = field(default_factory=CriticMegatronConfig)  # pyright: ignore[reportIncompatibleVariableOverride]
-    """null: what the actor has; entries of override_* are added to the actor's. Beside the policy
-    (pool null) sizes must be the same."""
+    """null: the actor's value. Entries in override_* are added to the actor's. Beside the policy
+    (pool null) the sizes must be the same."""
     optim: OptimConfig = field(default_factory=lambda: OptimConfig(lr=1e-5))
     ppo_mini_batch_size: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
-    """Prompts per optimizer step; null: the actor's."""
+    """Prompts per optimizer step. null: the actor's."""
     ppo_epochs: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
-    """Passes over each step's batch; null: the actor's."""
+    """Passes over each step's batch. null: the actor's."""
     ppo_max_token_len_per_gpu: int = positive(32768, may_change=True)
     """Largest number of padded tokens per micro-batch and process (Megatron: and copy of the
     model)."""
@@ -331,14 +333,14 @@ class CriticConfig(TrainedConfig):
     cliprange_value: float = positive(0.5)
     """New values may leave the old ones by this much before their gradient is dropped."""
     pool: str | None = changeable(None)
-    """Where the critic trains: a pool of trainer.resource_pools; null: beside the policy."""
+    """Pool in trainer.resource_pools where the critic trains. null: beside the policy."""
 
 
 @dataclass(kw_only=True, slots=True)
 class RefConfig:
     log_prob_micro_batch_size_per_gpu: int | None = None
-    """Responses per forward pass of the reference; null: by tokens."""
+    """Responses per forward pass in the reference. null: by tokens."""
     log_prob_max_token_len_per_gpu: int | None = None
-    """Padded tokens per forward pass; null: the actor's."""
+    """Padded tokens per forward pass. null: the actor's."""
     param_offload: bool = False
     """Keep the reference in host memory between uses (CUDA)."""

@@ -13,26 +13,27 @@ from rmrl.config.schema.score import ScoreDataConfig, ScoreTrainerConfig
 @dataclass(kw_only=True, slots=True)
 class CalibrationConfig:
     label: str = "label"
-    """Column with people's label: true or false, 1 or 0, or a number with `good_from`; a list of
-    them where the row has several responses. Rows without one have their share of good responses
+    """Column with people's label: true or false, 1 or 0, or a number with `good_from`. A row with
+    several responses has a list of labels. Rows without a label have their share of good responses
     estimated."""
     good_from: float | None = None
-    """Labels are numbers, and those from here on are good; null: labels are true or false."""
+    """Labels are numbers, and a label from this number on is good. null: labels are true or
+    false."""
     scored: bool = False
     """The rows hold the scores already: columns score_<name>, as `rmrl score` writes them with this
     `reward` section."""
     method: str = choice("isotonic", among=("isotonic", "platt"))
-    """Kind of map: isotonic (any that does not fall; from some hundred labels on) or platt (a
+    """Kind of map: isotonic (any map that does not fall, from some hundred labels on) or platt (a
     sigmoid, two parameters)."""
     threshold: float | None = None
-    """P(good) from which the reward's verdict is good, for sensitivity and specificity; null: the
+    """P(good) from which the reward's verdict is good, for sensitivity and specificity. null: the
     share of good labels."""
     bins: int = positive(10)
-    """Bins of the reliability curve."""
+    """Bins in the reliability curve."""
     confidence: float = share(0.95)
     """Coverage of the intervals."""
     seed: int = 1
-    """Seed of the folds of cross-validation."""
+    """Seed for the cross-validation folds."""
 
 
 @dataclass(kw_only=True, slots=True)

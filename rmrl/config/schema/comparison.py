@@ -12,28 +12,29 @@ from rmrl.config.schema.score import ScoreDataConfig, ScoreTrainerConfig
 @dataclass(kw_only=True, slots=True)
 class ComparisonConfig:
     label: str | None = None
-    """Column with people's label: true or false, 1 or 0, or a number with `good_from`; a list of
-    them where the row has several responses; null: no labels."""
+    """Column with people's label: true or false, 1 or 0, or a number with `good_from`. A row with
+    several responses has a list of labels. null: no labels."""
     good_from: float | None = None
-    """Labels are numbers, and those from here on are good; null: labels are true or false."""
+    """Labels are numbers, and a label from this number on is good. null: labels are true or
+    false."""
     figure: str = choice("auto", among=("auto", "mean", "accuracy", "pairs", "best"))
-    """Figure whose difference is tested: mean (of the reward), accuracy (share of responses that
-    have a reward of at least `threshold` just where they are good), pairs (share of the pairs of a
-    good and a bad response to one prompt in which the good one has the higher reward), best (share
-    of prompts whose highest reward is that of a good response); auto: pairs or accuracy with
-    labels, mean without."""
+    """Figure whose difference is tested. mean: the mean reward. accuracy: the share of responses
+    whose reward reaches `threshold` exactly where the response is good. pairs: the share of pairs
+    (a good and a bad response to one prompt) in which the good response has the higher reward.
+    best: the share of prompts whose highest reward belongs to a good response. auto: pairs or
+    accuracy with labels, mean without."""
     threshold: float = 0.5
-    """Least reward of a response that counts as accepted, for the figure accuracy."""
+    """Least reward with which a response counts as accepted, for the figure accuracy."""
     rows: int = not_negative(20)
-    """Number of responses to list among those on which the two disagree most."""
+    """Number of responses to list, the largest disagreements between the two rewards first."""
     characters: int = positive(300)
-    """Characters of a listed text; longer ones lose their middle."""
+    """Longest listed text in characters. Longer texts lose their middle."""
     resamples: int = positive(2000)
-    """Resamples of the bootstrap."""
+    """Number of bootstrap resamples."""
     confidence: float = share(0.95)
     """Coverage of the intervals."""
     seed: int = 1
-    """Seed of the bootstrap."""
+    """Seed for the bootstrap."""
 
 
 @dataclass(kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""The root of evaluation: a benchmark, and the same `reward` section as in training, or recorded
+"""Root for evaluation: a benchmark, and the same `reward` section as in training, or recorded
 judgements."""
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from rmrl.config.schema.score import ScoreTrainerConfig
 @dataclass(kw_only=True, slots=True)
 class EvalDataConfig:
     files: Any = changeable(None)
-    """Files of the benchmark, as they are published: parquet, jsonl, json or csv; or
+    """Benchmark files as they are published: parquet, jsonl, json or csv, or
     hf://owner/name/split."""
     columns: dict[str, Any] = field(default_factory=dict)
-    """Columns of the values of a row, or paths below one, by the names of the format: {prompt:
-    question, chosen: outputs.0}; reference names the column of ground_truth."""
+    """Columns that hold a row's values, or paths below a column, by the format's names: {prompt:
+    question, chosen: outputs.0}. `reference` names the column for ground_truth."""
     max_rows: int = -1
-    """Read only the first rows; -1: all."""
+    """Read only the first rows. -1: all."""
     sample: int | None = positive(None)
-    """Evaluate only this many items, drawn at random by `eval.seed`; null: all."""
+    """Evaluate only this many items, drawn at random by `eval.seed`. null: all."""
     batch_size: int = positive(256)
     """Responses scored together."""
     tokenizer: str | None = None
@@ -32,35 +32,34 @@ class EvalDataConfig:
 @dataclass(kw_only=True, slots=True)
 class BenchmarkConfig:
     format: str | None = None
-    """Layout of the files: pairs, best_of_n, absolute, or the name of a benchmark."""
+    """Layout of the files: pairs, best_of_n, absolute, or a benchmark's name."""
     columns: dict[str, Any] = field(default_factory=dict)
     """Older than `data.columns`, and the same."""
     recorded: Any = changeable(None)
     """Recorded scores or judge outputs instead of rewards: a file or a list of them."""
     recorded_columns: dict[str, Any] = field(default_factory=dict)
-    """Columns in which id, judge, scores, verdict, verdict_swapped, text, text_swapped and
-    first_wrong stand in the recorded rows; judge may be a list of columns."""
+    """Columns in the recorded rows for id, judge, scores, verdict, verdict_swapped, text,
+    text_swapped and first_wrong. judge may be a list of columns."""
     swapped_names: str | None = choice(None, among=(None, "shown", "original"))
-    """Numbering of verdict_swapped: the responses as they were shown, or in their original order;
-    null: as the benchmark's own outputs do, else as shown."""
+    """Numbering in verdict_swapped: the responses as they were shown, or in their original order.
+    null: as in the benchmark's own outputs, else as shown."""
     choices: list[str] = field(default_factory=lambda: ["A", "B", "tie"])
-    """Choices of recorded texts: the first response, the second, and a tie."""
+    """Choices in recorded texts: the first response, the second, and a tie."""
     scale: list[float] = field(default_factory=list)
     """[low, high]: recorded texts give a number on this scale instead of a choice."""
     parser: str = ""
     """Regular expression that reads recorded texts, with the verdict in (?P<verdict>...)."""
     ties: str = choice("benchmark", among=("benchmark", "share", "wrong"))
-    """Worth of a tie for the first place: as the benchmark counts it, the share of good responses
-    in it, or nothing."""
+    """Worth of a tie for the first place. benchmark: as the benchmark counts ties. share: the share
+    of good responses in the tie. wrong: nothing."""
     step_threshold: float = share(0.5)
-    """A step with a score below it is wrong, where a process reward is evaluated on steps."""
+    """A step with a score below this is wrong, where a process reward is evaluated on steps."""
     bins: int = positive(10)
-    """Bins of the reliability curve."""
+    """Bins in the reliability curve."""
     confidence: float = share(0.95)
     """Coverage of the intervals."""
     seed: int = 1
-    """Seed of `data.sample`, the random control, the bootstrap and the folds of
-    cross-validation."""
+    """Seed for `data.sample`, the random control, the bootstrap and the cross-validation folds."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -76,8 +75,8 @@ class EvalConfig:
     3)."""
     reward: RewardConfig = field(default_factory=RewardConfig)
     reward_model: dict[str, Any] = field(default_factory=dict)
-    """Older names; translated by rmrl.config.compat."""
+    """Older names. `rmrl.config.compat` translates them."""
     custom_reward_function: dict[str, Any] = field(default_factory=dict)
-    """Older names; {path, name, reward_kwargs} of a rule."""
+    """Older names: {path, name, reward_kwargs} of a rule."""
     trainer: ScoreTrainerConfig = field(default_factory=ScoreTrainerConfig)
     ray_kwargs: ClusterConfig = changeable(factory=ClusterConfig)

@@ -23,7 +23,7 @@ _MAY_CHANGE = "may_change"
 class Rule:
     """The values a key may have, as text for people and as a check.
 
-    `problem` maps a key and a value that is not allowed to the end of a sentence; None where the
+    `problem` maps a key and a forbidden value to the end of a sentence. It returns None where the
     value is allowed. Null values of numbers are not checked.
     """
 
@@ -44,7 +44,7 @@ def positive(default: Any, *, may_change: bool = False) -> Any:
 
 
 def not_negative(default: Any, *, may_change: bool = False) -> Any:
-    """Declare a number of at least 0. NaN is not."""
+    """Declare a number of at least 0. NaN is refused."""
 
     def problem(key: str, value: Any) -> str | None:
         if value is None or value >= 0:
@@ -55,7 +55,7 @@ def not_negative(default: Any, *, may_change: bool = False) -> Any:
 
 
 def share(default: float | None, *, may_change: bool = False) -> Any:
-    """Declare a number from 0 to 1; a default of None allows null."""
+    """Declare a number from 0 to 1. A default of None allows null."""
 
     def problem(key: str, value: Any) -> str | None:
         if value is None and default is None:
@@ -69,7 +69,7 @@ def share(default: float | None, *, may_change: bool = False) -> Any:
 
 
 def choice(default: Any, *, among: Sequence[str | None], may_change: bool = False) -> Any:
-    """Declare one of a few names; None among them allows null."""
+    """Declare a key with a few allowed names. None among them allows null."""
     names = [name for name in among if name is not None]
 
     def problem(key: str, value: Any) -> str | None:
@@ -82,7 +82,7 @@ def choice(default: Any, *, among: Sequence[str | None], may_change: bool = Fals
 
 
 def changeable(default: Any = dataclasses.MISSING, *, factory: Any = dataclasses.MISSING) -> Any:
-    """Declare a key (or a section, by `factory`) that a resumed run may set otherwise."""
+    """Declare a key (or a section, by `factory`) that a resumed run may change."""
     metadata = {_MAY_CHANGE: True}
     if factory is not dataclasses.MISSING:
         return dataclasses.field(default_factory=factory, metadata=metadata)
@@ -95,7 +95,7 @@ def rule_of(entry: dataclasses.Field[Any]) -> Rule | None:
 
 
 def may_change(entry: dataclasses.Field[Any]) -> bool:
-    """Return whether a resumed run may set the field otherwise."""
+    """Return whether a resumed run may change the field."""
     return bool(entry.metadata.get(_MAY_CHANGE))
 
 

@@ -1,4 +1,4 @@
-"""Section `reward`: rewards, their weights, treatment of missing verdicts; and `ray_kwargs`."""
+"""Sections `reward` (rewards, their weights, treatment of missing verdicts) and `ray_kwargs`."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from rmrl.config.schema.fields import changeable, choice, not_negative, positive
 
 @dataclass(kw_only=True, slots=True)
 class RewardEngineConfig:
-    """Defaults of the engines that run model rewards; a reward's own `engine:` entries replace
+    """Defaults for the engines that run model rewards. A reward's own `engine:` entries replace
     them."""
 
     name: str = "vllm"
     """vllm, sglang, sentence_transformers, hf (reference implementation) or fake (tests)."""
     dtype: str = "auto"
-    """Compute type: auto, float32, bfloat16 or float16. auto: the checkpoint's type (that of most
-    bytes of its weights); on CPU float32 for scoring and embedding models of at most 1e9
+    """Compute type: auto, float32, bfloat16 or float16. auto: the type in which the checkpoint
+    stores most bytes. On CPU, auto is float32 for scoring and embedding models with at most 1e9
     parameters, and for float16 checkpoints."""
     batch_invariant: bool = False
-    """Compute every row independently of the rest of its batch: vllm on NVIDIA GPUs of compute
-    capability 8.0 or higher (VLLM_BATCH_INVARIANT), hf and sentence_transformers a row at a time;
-    elsewhere refused."""
+    """Compute every row independently from the other rows in its batch: vllm on NVIDIA GPUs with
+    compute capability 8.0 or higher (VLLM_BATCH_INVARIANT), hf and sentence_transformers one row at
+    a time. Refused elsewhere."""
     max_model_len: int | None = None
-    """Tokens that the reward model may read and write; null: the limit of its checkpoint, at most
+    """Tokens that the reward model may read and write. null: the checkpoint's limit, at most
     4096."""
     max_num_seqs: int = positive(128, may_change=True)
     """Requests in flight in one engine."""
@@ -33,25 +33,26 @@ class RewardEngineConfig:
     tensor_parallel_size: int = positive(1, may_change=True)
     """Devices per engine, independent of the policy's."""
     replicas: int | None = positive(None, may_change=True)
-    """Processes that hold the same model and share its requests; on CUDA each needs
-    tensor_parallel_size devices of its own. null: on CUDA as many as its place (`pool`, else the
-    policy's) has devices for (one for a resident engine beside others), on CPU one."""
+    """Processes that hold the same model and share its requests. On CUDA each process needs its own
+    tensor_parallel_size devices. null: on CUDA as many processes as the engine's place (`pool`,
+    else the policy's devices) has room for, one for a resident engine beside others, on CPU one."""
     pool: str = changeable("")
-    """Entry of trainer.resource_pools with its devices; empty: it shares the policy's devices."""
+    """Entry in trainer.resource_pools with the engine's devices. empty: the engine shares the
+    policy's devices."""
     gpu_memory_utilization: float = changeable(0.5)
-    """Share of the GPU while awake (CUDA)."""
+    """GPU share while the engine is awake (CUDA)."""
     kv_cache_bytes: int = changeable(256 * 2**20)
-    """KV cache on CPU; bytes."""
+    """KV cache on CPU, in bytes."""
     threads: int | None = changeable(None)
-    """CPU threads; null: all cores when engines take turns."""
+    """CPU threads. null: all cores when engines take turns."""
     residency: str = choice("auto", among=("auto", "on_demand", "resident"), may_change=True)
-    """auto (awake until another engine needs its memory), on_demand (put away after every use) or
+    """auto (awake until another engine needs the memory), on_demand (put away after every use) or
     resident (always awake)."""
     put_away: str = choice("auto", among=("auto", "sleep1", "sleep2", "unload"), may_change=True)
     """Way to put an engine away: sleep1 (weights to host memory), sleep2 (weights dropped), unload
     (process ends), auto."""
     load_timeout_s: float = positive(900.0, may_change=True)
-    """Deadline of loading."""
+    """Deadline for loading, in seconds."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Passed to the engine unchanged."""
 
@@ -59,10 +60,10 @@ class RewardEngineConfig:
 @dataclass(kw_only=True, slots=True)
 class RewardCacheConfig:
     path: str | None = None
-    """SQLite file that stores verdicts over steps and runs; null: no cache."""
+    """SQLite file that stores verdicts over steps and runs. null: no cache."""
     sampled: bool = False
-    """Store the verdicts of judges that sample (temperature above 0) as well: they are drawn once
-    and then repeated."""
+    """Store sampled verdicts (temperature above 0) as well. Such a verdict is drawn once and then
+    repeated."""
     max_gb: float = positive(4.0)
     """Least recently used verdicts are dropped above this size."""
 
@@ -86,21 +87,22 @@ class RewardMonitorConfig:
 @dataclass(kw_only=True, slots=True)
 class RewardConfig:
     models: list[str] = field(default_factory=list)
-    """Names: of `reward.specs`, files of `functions_dir`, package.module:function, or
+    """Names from `reward.specs`, files in `functions_dir`, package.module:function, or
     checkpoints."""
     weights: list[float] | None = None
-    """One per model; null: 1 each."""
+    """One per model. null: 1 each."""
     weight_schedules: dict[str, Any] = field(default_factory=dict)
     """<name>: [[step, weight], ...]: straight lines between the points, constant before the first
     and after the last."""
     by_source: dict[str, Any] = field(default_factory=dict)
-    """<data_source>: {models: [...], weights: [...]}: rows of that source have these rewards
+    """<data_source>: {models: [...], weights: [...]}. Rows from that source have these rewards
     instead of `models`."""
     specs: dict[str, Any] = field(default_factory=dict)
-    """<name>: {kind, path, function, sampling, engine, on_missing, overlong, transform, gate, ...};
-    see docs/rewards.md."""
+    """<name>: {kind, path, function, sampling, engine, on_missing, overlong, transform, gate, ...}.
+    docs/rewards.md explains the entries."""
     functions_dir: Any = None
-    """Folder or folders of drop-in files; null: reward_functions/ here, then the shipped ones."""
+    """Folder or folders with drop-in files. null: reward_functions/ here, then the shipped
+    files."""
     combine: str = "weighted_sum"
     """weighted_sum, fold, product, min, max, soft_min, lexicographic or gate."""
     combine_ops: list[str] | None = None
@@ -115,23 +117,23 @@ class RewardConfig:
     gate_above: float = 0.0
     """A gate passes where its score is greater than this."""
     transforms: dict[str, Any] = field(default_factory=dict)
-    """<name>: {kind: scale, ...} or a list of them; see reward.specs.<name>.transform."""
+    """<name>: {kind: scale, ...} or a list of transforms, as in reward.specs.<name>.transform."""
     on_missing: Any = "mask"
-    """Treatment of a missing verdict: mask, renormalize, fail, or {impute: value}; a spec can
+    """Treatment for a missing verdict: mask, renormalize, fail, or {impute: value}. A spec can
     override it."""
     max_missing: float = not_negative(0.2, may_change=True)
-    """Largest share of missing verdicts per step and component before the run stops with exit code
-    3; scoring checks the whole file at its end."""
+    """Largest share of missing verdicts per step and component. A run with more stops with exit
+    code 3. Scoring checks the whole file at its end."""
     max_missing_by_cause: dict[str, float] = changeable(factory=dict)
     """Separate budgets for infrastructure (timeout, provider_error, worker_lost, cancelled), data
     (unparseable, ...) and user (user_error)."""
     timeout_s: float = positive(600.0, may_change=True)
     """Longest time in which an engine finishes none of a component's requests."""
     rule_timeout_s: float = positive(10.0, may_change=True)
-    """Deadline of one rule on one response, in seconds of its worker's own time: computing and
-    waiting count, a pause of the machine or a wait for a processor does not."""
+    """Deadline for one rule on one response, in seconds of the worker's own time. Computing and
+    waiting count. A machine pause or a wait for a processor does not count."""
     rule_workers: int | None = changeable(None)
-    """Processes for rules; null: cores, at most 8."""
+    """Processes for rules. null: one per core, at most 8."""
     engine: RewardEngineConfig = field(default_factory=RewardEngineConfig)
     cache: RewardCacheConfig = changeable(factory=RewardCacheConfig)
     monitor: RewardMonitorConfig = changeable(factory=RewardMonitorConfig)

@@ -15,7 +15,7 @@ class ValSamplingConfig:
     temperature: float = 0.0
     """0: greedy."""
     top_p: float = 1.0
-    """Nucleus; 1: off."""
+    """Nucleus. 1: off."""
     top_k: int = -1
     """-1: off."""
     n: int = 1
@@ -29,13 +29,13 @@ class RolloutConfig:
     name: str = "vllm"
     """Rollout engine: vllm, sglang, hf (reference, slow) or fake (tests)."""
     pool: str | None = changeable(None)
-    """Pool of trainer.resource_pools that samples responses; null: the policy's devices, in turn
+    """Pool in trainer.resource_pools that samples responses. null: the policy's devices, in turn
     with training."""
     n: int = positive(1)
-    """Responses per prompt; group estimators need at least 2."""
+    """Responses per prompt. Group estimators need at least 2."""
     temperature: float = not_negative(1.0)
-    """Sampling temperature; it also divides the logits in training, so that both use the same
-    distribution."""
+    """Sampling temperature. The temperature also divides the logits in training, so that sampling
+    and training use the same distribution."""
     top_k: int = -1
     """-1: off."""
     top_p: float = 1.0
@@ -43,24 +43,26 @@ class RolloutConfig:
     do_sample: bool = True
     """False: greedy."""
     weight_transport: str = choice("auto", among=("auto", "file", "ipc", "nccl"))
-    """Transport of new weights to the engines: file (shared memory), ipc (CUDA IPC; engines on the
-    training devices), nccl (needs rollout.pool); auto: vllm on CUDA ipc or nccl, else file."""
+    """Transport for new weights to the engines: file (shared memory), ipc (CUDA IPC, engines on the
+    training devices) or nccl (needs rollout.pool). auto: ipc or nccl with vllm on CUDA, else
+    file."""
     ignore_eos: bool = False
     """Continue past the end token."""
     seed: int = 0
     """Engine seed."""
     seed_per_sample: bool | None = changeable(None)
-    """A seed for every sample, so that it does not depend on its neighbours; false: one for every
-    call; null: where it costs nothing, that is not with vLLM's first model runner on CUDA."""
+    """Give every sample its own seed, so that a sample does not depend on its neighbours. false:
+    one seed for every call. null: own seeds where they cost nothing, so everywhere but with vLLM's
+    first model runner on CUDA."""
     dtype: str = choice("bfloat16", among=("bfloat16", "float16", "float32"))
     """Compute type of the engine."""
     batch_invariant: bool = False
-    """Compute every sample independently of the rest of its batch: vllm on NVIDIA GPUs of compute
-    capability 8.0 or higher (VLLM_BATCH_INVARIANT); elsewhere refused."""
+    """Compute every sample independently from the other samples in its batch: vllm on NVIDIA GPUs
+    with compute capability 8.0 or higher (VLLM_BATCH_INVARIANT). Refused elsewhere."""
     gpu_memory_utilization: float = changeable(0.5)
     """Share of the GPU the engine may take while awake (CUDA)."""
     kv_cache_bytes: int = changeable(256 * 2**20)
-    """KV cache on CPU; bytes."""
+    """KV cache on CPU, in bytes."""
     enforce_eager: bool = changeable(False)
     """Skip graph capture (always skipped on CPU)."""
     free_cache_engine: bool = changeable(True)
@@ -68,21 +70,21 @@ class RolloutConfig:
     tensor_parallel_size: int = positive(1, may_change=True)
     """Devices per engine."""
     data_parallel_size: int = positive(1, may_change=True)
-    """Engines on CPU; on CUDA there are n_gpus / tensor_parallel_size of them."""
+    """Engines on CPU. On CUDA there are n_gpus / tensor_parallel_size engines."""
     max_num_batched_tokens: int = changeable(8192)
     """Largest number of tokens per engine step."""
     max_model_len: int | None = None
-    """Prompt + response; null: data.max_prompt_length + data.max_response_length."""
+    """Prompt + response. null: data.max_prompt_length + data.max_response_length."""
     max_num_seqs: int = positive(256, may_change=True)
     """Largest number of sequences decoded together."""
     enable_chunked_prefill: bool = True
     """Mix prefill and decode in one engine step."""
     enable_prefix_caching: bool = True
-    """Prefill a prompt once for its whole group; reset after every weight update."""
+    """Prefill a prompt once for its whole group. Every weight update resets the cache."""
     log_prob_micro_batch_size_per_gpu: int | None = changeable(None)
-    """Responses per forward pass when old logprobs are computed; null: by tokens."""
+    """Responses per forward pass when old logprobs are computed. null: by tokens."""
     log_prob_max_token_len_per_gpu: int | None = changeable(None)
-    """Padded tokens per forward pass when old logprobs are computed; null: the actor's."""
+    """Padded tokens per forward pass when old logprobs are computed. null: the actor's."""
     timeout_s: float = positive(1800.0, may_change=True)
     """Longest time in which an engine finishes no response."""
     engine_kwargs: dict[str, Any] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from rmrl.config.schema.trainer import TrainerConfig
 @dataclass(kw_only=True, slots=True)
 class ActorRolloutRefConfig:
     hybrid_engine: bool = True
-    """Rollout and training share the devices; False needs rollout.pool."""
+    """Rollout and training share the devices. False needs rollout.pool."""
     model: ModelConfig = field(default_factory=ModelConfig)
     actor: ActorConfig = field(default_factory=ActorConfig)
     ref: RefConfig = changeable(factory=RefConfig)
@@ -32,8 +32,8 @@ class Config:
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
     reward_model: dict[str, Any] = field(default_factory=dict)
-    """Older names; translated by rmrl.config.compat."""
+    """Older names. `rmrl.config.compat` translates them."""
     custom_reward_function: dict[str, Any] = field(default_factory=dict)
-    """Older names; {path, name, reward_kwargs} of a rule."""
+    """Older names: {path, name, reward_kwargs} of a rule."""
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     ray_kwargs: ClusterConfig = changeable(factory=ClusterConfig)

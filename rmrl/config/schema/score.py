@@ -1,5 +1,4 @@
-"""Root of offline scoring: rows with responses, the `reward` section of training, one output
-file."""
+"""Root for offline scoring: rows with responses, training's `reward` section, one output file."""
 
 from __future__ import annotations
 
@@ -15,48 +14,48 @@ class ScoreDataConfig:
     files: Any = changeable(None)
     """Parquet, jsonl or csv file, hf://owner/name/split, or a list of them."""
     columns: dict[str, Any] = field(default_factory=dict)
-    """Columns of the values of a row, e.g. {prompt: question, reference: gold, response: answer,
-    id: uid}, or paths below one (meta.gold). Names: prompt, reference, id, data_source, ability,
-    extra_info, rm_prompt, rm_prompt_<name>,
-    response (one, or a list of them), response_tokens, finish_reason, opens_thinking."""
+    """Columns that hold a row's values, e.g. {prompt: question, reference: gold, response: answer,
+    id: uid}, or paths below a column (meta.gold). Names: prompt, reference, id, data_source,
+    ability, extra_info, rm_prompt, rm_prompt_<name>, response (one, or a list), response_tokens,
+    finish_reason, opens_thinking."""
     prompt_key: str = "prompt"
-    """Column of the messages; older than `columns`."""
+    """Column with the messages. Older than `columns`."""
     response_key: str = "response"
-    """Column with one response, or a list of them (`responses` is read as well); older than
+    """Column with one response, or a list of responses (`responses` is read as well). Older than
     `columns`."""
     reward_fn_key: str = "data_source"
-    """Column that names the row's source; older than `columns`."""
+    """Column that names the row's source. Older than `columns`."""
     group_key: Any = None
-    """Column, or list of columns, that identify the group of responses to compare; null: `step` and
-    `prompt_id` where rows have them, else the prompt."""
+    """Column, or list of columns, that identify the group within which responses are compared.
+    null: `step` and `prompt_id` where rows have them, else the prompt."""
     max_rows: int = -1
-    """Read only the first rows; -1: all."""
+    """Read only the first rows. -1: all."""
     sample: int | None = positive(None)
-    """Read only this many rows, drawn at random from all (or the first `max_rows`); null: all. The
-    same rows each time, in the order of the files."""
+    """Read only this many rows, drawn at random from all rows (or from the first `max_rows`). null:
+    all rows. The draw gives the same rows each time, in file order."""
     seed: int = 1
-    """Seed of `sample`."""
+    """Seed for `sample`."""
     on_bad_row: str = choice("fail", among=("fail", "quarantine"))
-    """Reaction to a row that cannot be read (a line that is not JSON, a column that is missing or
-    of a wrong type): fail (before anything is scored) or quarantine (the row goes to
-    <out>.quarantine.jsonl with the reason, all others are scored)."""
+    """Reaction to an unreadable row (a line that is not JSON, a missing column, a wrong type): fail
+    (before anything is scored) or quarantine (the row goes to <out>.quarantine.jsonl with the
+    reason, all other rows are scored)."""
     batch_size: int = positive(256)
     """Responses scored together, also by batch-wise transforms. A killed job loses a batch and some
     seconds."""
     tokenizer: str | None = None
-    """Tokenizer of the policy, to count response tokens without a column response_tokens (needed by
-    rewards that depend on length)."""
+    """The policy's tokenizer, to count response tokens where the rows have no column
+    response_tokens. Rewards that depend on length need the count."""
 
 
 @dataclass(kw_only=True, slots=True)
 class ScoreEngineConfig:
     engine: str = choice("local", among=("local", "ray_data"), may_change=True)
-    """local: this process, with the engines of the reward section; ray_data: actors of Ray Data on
-    all nodes of a cluster (`ray_kwargs.ray_init.address`, or RAY_ADDRESS), each with rule workers
-    and engines of its own."""
+    """local: this process, with the reward section's engines. ray_data: Ray Data actors on all
+    nodes in a cluster (`ray_kwargs.ray_init.address`, or RAY_ADDRESS), each with its own rule
+    workers and engines."""
     actors: int | None = positive(None, may_change=True)
-    """Number of actors of ray_data, each with `reward.rule_workers` (there 1 by default) CPUs, and
-    a GPU where an engine needs one; null: as many as the CPUs allow."""
+    """Number of ray_data actors, each with `reward.rule_workers` (there 1 by default) CPUs, and a
+    GPU where an engine needs one. null: as many as the CPUs allow."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -70,12 +69,12 @@ class ScoreTrainerConfig:
     n_gpus_per_node: int = changeable(1)
     """GPUs per machine (CUDA)."""
     seed: int = 1
-    """Seed of all random draws."""
+    """Seed for all random draws."""
     log_level: str = choice("info", among=("debug", "info", "warning"), may_change=True)
-    """Least level of the messages on the console: debug, info or warning. The file beside `out`
-    holds info and above, with debug that too."""
+    """Least message level on the console: debug, info or warning. The file beside `out` holds info
+    and above, with debug that too."""
     memory_budget_gb: float | None = changeable(None)
-    """Memory that the plan may use per device (CPU: of the machine); null: the memory free at
+    """Memory that the plan may use per device (CPU: of the machine). null: the memory free at
     start."""
     resource_pools: dict[str, Any] = changeable(factory=dict)
     """<name>: {nnodes, n_gpus_per_node}: separate devices for reward.engine.pool."""
@@ -89,35 +88,35 @@ class ScoreConfig:
     out: str | None = changeable(None)
     """Parquet, jsonl or csv file to write: the rows with their scores."""
     escape_formulas: bool = changeable(False)
-    """Write an apostrophe before text cells of a csv file that a spreadsheet would take for a
-    formula: those that begin with = + - @, a tab or a line break."""
+    """Write an apostrophe before text cells in a csv file that a spreadsheet would take for a
+    formula: cells that begin with = + - @, a tab or a line break."""
     overwrite: bool = changeable(False)
     """Replace `out` if it exists, and discard unfinished rows of another job."""
     shard: str | None = None
-    """i/n: score the i-th (1 to n) of n parts of the rows, into <name>-<i>-of-<n>.<suffix> for
-    `out`; null: all rows."""
+    """i/n: score the i-th of n parts (1 to n) into <name>-<i>-of-<n>.<suffix> instead of `out`.
+    null: all rows."""
     score: ScoreEngineConfig = field(default_factory=ScoreEngineConfig)
     select: str | None = choice(None, among=(None, "best"), may_change=True)
     """best: write <name>.best.jsonl beside `out` too, with the best response to every prompt
     (`data.group_key`)."""
     export: str | None = choice(None, among=(None, "dpo", "sft"), may_change=True)
-    """dpo: write <name>.dpo.jsonl beside `out` too, the best and the worst response to every prompt
-    as a pair; sft: <name>.sft.jsonl, the responses with a reward as examples (with select=best the
-    best ones)."""
+    """dpo: also write <name>.dpo.jsonl beside `out`, with the best and the worst response to every
+    prompt as a pair. sft: also write <name>.sft.jsonl, with the responses that have a reward as
+    examples (with select=best the best ones)."""
     export_margin: float = not_negative(0.0, may_change=True)
-    """Least difference of the two rewards of a pair; equal rewards never make one."""
+    """Least difference between the two rewards in a pair. Equal rewards never make a pair."""
     columns: list[str] = field(default_factory=list)
-    """Further columns per reward: rendered (input of a judge), raw (its output), read (what it read
-    of the response, where that is another text), steps (the scores of a process reward's
-    steps)."""
+    """Further columns per reward: rendered (a judge's input), raw (a judge's output), read (the
+    text that the reward read, where it is not the response), steps (a process reward's step
+    scores)."""
     over_budget: str = choice("warn", among=("warn", "fail"), may_change=True)
     """Reaction to more missing verdicts in the whole file than `reward.max_missing` allows: warn
-    (at the end, exit code 0) or fail (exit code 3; `out` is still written). A reward without any
+    (at the end, exit code 0) or fail (exit code 3, with `out` still written). A reward without any
     verdict fails with both."""
     reward: RewardConfig = field(default_factory=RewardConfig)
     reward_model: dict[str, Any] = field(default_factory=dict)
-    """Older names; translated by rmrl.config.compat."""
+    """Older names. `rmrl.config.compat` translates them."""
     custom_reward_function: dict[str, Any] = field(default_factory=dict)
-    """Older names; {path, name, reward_kwargs} of a rule."""
+    """Older names: {path, name, reward_kwargs} of a rule."""
     trainer: ScoreTrainerConfig = field(default_factory=ScoreTrainerConfig)
     ray_kwargs: ClusterConfig = changeable(factory=ClusterConfig)

@@ -41,7 +41,7 @@ class CheckedCalibration:
     digests: Mapping[str, Mapping[str, str]]
     """Reward -> digest, see `rmrl.rewards.calibration.digest`."""
     scoring: CheckedScoring | None
-    """Settings of the scoring; None where the rows hold the scores."""
+    """Settings of the scoring. None where the rows hold the scores."""
 
 
 def check_calibration(config: CalibrateConfig, *, shipped_functions: Path) -> CheckedCalibration:

@@ -78,7 +78,7 @@ class Column:
 def run_calibrate(
     checked: CheckedCalibration, *, opened: OpenScorer | None = None
 ) -> dict[str, ProbabilityMap]:
-    """Score where that is left to do, fit and write the maps. `opened`: what scores; None: engines
+    """Score where that is left to do, fit and write the maps. `opened`: what scores. None: engines
     of this machine.
 
     Raises DataError where a reward cannot be calibrated (the maps of the others are written) and

@@ -52,7 +52,7 @@ def groups(responses: Responses) -> Iterator[np.ndarray]:
 
 
 def within_prompts(responses: Responses) -> dict[str, Any] | None:
-    """Compare the order of the responses to each prompt; None where no prompt has two.
+    """Compare the order of the responses to each prompt. None where no prompt has two.
 
     {prompts; pairs; same, opposite: pairs in the same and in the opposite order; tied: pairs that
     one of the two ties, tied_in_both; same_share: same / (pairs - tied_in_both); same_best: share

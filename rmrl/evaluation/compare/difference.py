@@ -74,7 +74,7 @@ def difference(
     terms: Terms, *, resamples: int, confidence: float, seed: int
 ) -> dict[str, Any] | None:
     """Return {values: of the two, difference: second - first, low, high: percentile interval,
-    above: share of resamples in which the second is higher, ties counting half, prompts, count};
+    above: share of resamples in which the second is higher, ties counting half, prompts, count}.
     None without a term.
 
     Prompts are drawn with replacement, both rewards of a prompt together (Efron and Tibshirani

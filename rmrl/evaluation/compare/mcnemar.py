@@ -13,7 +13,7 @@ from rmrl.evaluation.compare.difference import Terms, by_prompt
 
 def mcnemar(terms: Terms) -> dict[str, Any] | None:
     """Return {same: terms that are equal, only_a, only_b: terms that one has higher, prompts, p:
-    two-sided}; None where a term is no verdict: 0, 1, or 1/2 for a tie.
+    two-sided}. None where a term is no verdict: 0, 1, or 1/2 for a tie.
 
     With one term per prompt p is that of the exact test (McNemar 1947, Psychometrika 12:153, with
     the binomial distribution in the place of chi-squared). Terms of one prompt move together, so

@@ -48,7 +48,7 @@ class Fields:
         return value
 
     def text(self, name: str) -> str:
-        """Return a text; "" where texts are not needed and it is absent."""
+        """Return a text. "" where texts are not needed and it is absent."""
         if self.needs_texts:
             value = self.need(name)
         else:
@@ -63,7 +63,7 @@ class Fields:
         return ""
 
     def optional_text(self, name: str) -> str | None:
-        """Return a value as text; None where it is absent or null."""
+        """Return a value as text. None where it is absent or null."""
         value = self.get(name)
         if value is None:
             return None

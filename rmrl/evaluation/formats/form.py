@@ -14,7 +14,7 @@ from rmrl.evaluation.items import Item
 from rmrl.evaluation.judgements import Judgement, OrderRule, Outcome, TieRule
 
 Figures = dict[str, float | None]
-"""Name -> value; None where the judged rows do not hold what it takes."""
+"""Name -> value. None where the judged rows do not hold what it takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ def mean(values: Iterable[float]) -> float:
 
 
 def mean_or_none(values: Iterable[float]) -> float | None:
-    """Arithmetic mean; None without values."""
+    """Arithmetic mean. None without values."""
     listed = list(values)
     if not listed:
         return None

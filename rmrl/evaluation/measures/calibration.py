@@ -18,7 +18,7 @@ def of_choices(outcomes: Sequence[Outcome], *, bins: int) -> dict[str, Any] | No
     over the candidates' scores, for a pair 1 / (1 + exp(-difference)) as the Bradley-Terry model
     has it.
 
-    Counted are comparisons with one right response, with scores and without a tie; None where there
+    Counted are comparisons with one right response, with scores and without a tie. None where there
     is none.
     """
     confidences: list[float] = []
@@ -37,7 +37,7 @@ def of_choices(outcomes: Sequence[Outcome], *, bins: int) -> dict[str, Any] | No
 def curve(
     probabilities: Sequence[float], truths: Sequence[float], *, bins: int
 ) -> dict[str, Any] | None:
-    """Return {count, brier, ece, curve: [{confidence, frequency, count}]}; None without values or
+    """Return {count, brier, ece, curve: [{confidence, frequency, count}]}. None without values or
     where a probability lies outside 0 .. 1.
 
     Brier: mean of (p - y)^2. ECE: sum over equally wide bins of (n_bin / n) |mean p - mean y| (Guo

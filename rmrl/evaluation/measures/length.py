@@ -77,7 +77,7 @@ def length_bias(
 
 
 def longer_response(item: Item, outcome: Outcome) -> int | None:
-    """Return the number of the longer response of a labelled pair; None where both are equally long
+    """Return the number of the longer response of a labelled pair. None where both are equally long
     or the comparison is not of a pair with one right response."""
     comparison = outcome.comparison
     if len(comparison.candidates) != 2 or len(comparison.good) != 1:

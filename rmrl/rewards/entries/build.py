@@ -1,5 +1,5 @@
-"""Build the `RewardSpec` of one reward from its section; every entry is checked here against the
-options of its kind."""
+"""Build one reward's `RewardSpec` from its section. Every entry is checked here against the kind's
+options."""
 
 from __future__ import annotations
 
@@ -44,8 +44,7 @@ def build_spec(
     config: RewardConfig,
     surroundings: Surroundings,
 ) -> RewardSpec:
-    """Build the spec of one reward. `model_index`: its position among the model rewards if it is
-    one.
+    """Build one reward's spec. `model_index`: its position among the model rewards if it is one.
 
     Raises ConfigError with all problems, RewardError for a checkpoint without the head that its
     kind needs.
@@ -98,8 +97,8 @@ def _rule(section: Section) -> RewardSpec:
 
 
 def _remote(section: Section) -> RewardSpec:
-    """A reward server. A judge on an OpenAI-compatible server is a generative reward whose requests
-    go to that server instead of an engine."""
+    """Return the reward's server. A judge on an OpenAI-compatible server is a generative reward
+    whose requests go to that server instead of an engine."""
     fields = [f.name for f in dataclasses.fields(RemoteReward.Options)]
     if section.entries.get("wire") == "openai":
         server: dict[str, Any] = {}
@@ -167,8 +166,8 @@ def _model(section: Section, *, remote: HTTPSpec | None) -> RewardSpec:
 
 
 def _labels(section: Section, role: str, options: Any, path: str) -> LabelReading | None:
-    """How the labels of the checkpoint in a role are read. Raises ConfigError where it has several
-    and nothing says which of them is the score."""
+    """Return how the labels are read from the checkpoint in a role. Raises ConfigError where the
+    checkpoint has several labels and nothing says which is the score."""
     where = section.where
     entries = options
     shapes = section.dropin is not None and section.dropin.postprocess is not None

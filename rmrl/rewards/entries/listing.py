@@ -30,7 +30,7 @@ _HEAD = (
 
 
 def reward_table(specs: Sequence[RewardSpec]) -> str:
-    """Return one line per component, and one per licence that restricts the use of a preset; equal
+    """Return one line per component, and one per licence that restricts a preset's use. Equal
     entries under "runs on" share one engine."""
     rows: list[tuple[str, ...]] = [_HEAD]
     for spec in specs:
@@ -71,7 +71,7 @@ def reward_table(specs: Sequence[RewardSpec]) -> str:
 
 
 def observed_table(rewards: RewardBatch) -> str:
-    """Return mean and (population) standard deviation of each component in one batch. Scales that
+    """Return each component's mean and (population) standard deviation in one batch. Scales that
     differ much call for a transform."""
     rows: list[tuple[str, ...]] = [("reward", "weight", "mean", "std", "min", "max", "no verdict")]
     columns_BC = rewards.scores.values_BC if rewards.columns_BC is None else rewards.columns_BC

@@ -20,22 +20,22 @@ class Component:
     name: str
     """Its section is `reward.specs.<name>`."""
     model_name: str
-    """Name in metrics and columns if it is a model reward; the others keep `name`."""
+    """Name in metrics and columns for a model reward. Other rewards keep `name`."""
     weight: float = 1.0
     combine_op: str = "add"
     sources: SourceWeights | None = None
-    """None: every row has it."""
+    """None: every row has the component."""
     part_of: str = ""
-    """The ensemble that names it; "": the configuration does."""
+    """The ensemble that names the component. "": the configuration names it."""
     gates: tuple[str, ...] = ()
-    """Gates besides those of its section: a member has its ensemble's."""
+    """Gates besides those in the component's section: a member has its ensemble's gates."""
 
 
 def named_rewards(config: RewardConfig) -> list[Component]:
     """Return `reward.models` in order, then the names that only `reward.by_source` has. Raises
     ConfigError where by_source is malformed.
 
-    `model_name` is the last part of a checkpoint's path where no other name ends in it.
+    `model_name` is the last part of a checkpoint's path where no other name ends in that part.
     """
     count = len(config.models)
     weights = [1.0] * count

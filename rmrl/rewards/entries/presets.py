@@ -12,9 +12,9 @@ from rmrl.rewards.dropins.dropin import DropIn, load_dropin
 
 
 def name_presets(config: RewardConfig) -> None:
-    """Replace each `preset:NAME` of reward.models, reward.by_source and the members of ensembles
-    (`of`) by NAME, in place, and name the preset in `reward.specs.NAME`: the reward is called NAME
-    from here on.
+    """Replace each `preset:NAME` in reward.models, reward.by_source and ensemble members (`of`) by
+    NAME, in place, and name the preset in `reward.specs.NAME`. The reward is called NAME from here
+    on.
 
     Raises ConfigError where reward.models has NAME as well, since it would be named twice, and for
     a section of reward.specs with the prefix.
@@ -66,11 +66,11 @@ def name_presets(config: RewardConfig) -> None:
 def preset_entries(
     name: str, section: Mapping[str, Any], *, trust_remote_code: bool
 ) -> tuple[DropIn | None, dict[str, Any]]:
-    """The drop-in of the section's preset, None where it has none, and the entries: the preset's
-    own, each overridden by the section's.
+    """Return the drop-in for the section's preset (None where it has none) and the entries: the
+    preset's own, each overridden by the section's.
 
-    Raises ConfigError for an unknown preset, one whose code is not trusted, and a `function` beside
-    it.
+    Raises ConfigError for an unknown preset, a preset whose code is not trusted, and a `function`
+    beside the preset.
     """
     preset = preset_of(str(section["preset"]))
     if section.get("function"):
@@ -93,8 +93,8 @@ def preset_entries(
 
 
 def with_defaults(defaults: Mapping[str, Any], section: Mapping[str, Any]) -> dict[str, Any]:
-    """The section's entries over `defaults`; setting one entry of sampling or engine keeps the
-    other defaults of it."""
+    """Return the section's entries over `defaults`. Setting one entry in sampling or engine keeps
+    the section's other defaults there."""
     entries = {**defaults, **section}
     for key in ("sampling", "engine"):
         shared = defaults.get(key)

@@ -5,7 +5,7 @@
 3. `package.module:function`, a rule,
 4. a checkpoint folder or hub id, whose kind is read from its config.
 
-All problems are collected; nothing is loaded but the drop-ins' code and the checkpoints' headers.
+All problems are collected. Only the drop-ins' code and the checkpoints' headers are loaded.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from rmrl.rewards.specs.spec import RewardSpec
 
 @dataclass(slots=True)
 class Resolved:
-    """The specs that could be made and the problems of the others."""
+    """The specs that could be made, and the other rewards' problems."""
 
     specs: list[RewardSpec] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
 def functions_dirs(configured: Any, *, working_dir: Path, shipped_dir: Path) -> list[Path]:
-    """Return the folders of drop-ins in order of search. Raises ConfigError for a configured folder
-    that does not exist."""
+    """Return the drop-in folders in search order. Raises ConfigError for a configured folder that
+    does not exist."""
     if configured is None:
         local = working_dir / "reward_functions"
         if local.is_dir() and local.resolve() != shipped_dir.resolve():
@@ -69,8 +69,8 @@ def functions_dirs(configured: Any, *, working_dir: Path, shipped_dir: Path) -> 
 
 
 def resolve_rewards(config: RewardConfig, surroundings: Surroundings) -> Resolved:
-    """Return one spec per name, in order, then the members of ensembles. A name with a problem has
-    no spec; its problem is in `problems`."""
+    """Return one spec per name, in order, then the ensembles' members. A name with a problem has no
+    spec, and `problems` has the problem."""
     resolved = Resolved()
     try:
         named = named_rewards(config)
@@ -110,8 +110,8 @@ def _guarded(
     config: RewardConfig,
     surroundings: Surroundings,
 ) -> RewardSpec | None:
-    """Return the spec that comes after those of `resolved`; None where it has problems, which are
-    added."""
+    """Return the spec that comes after the specs in `resolved`. None where the spec has problems,
+    which are added."""
     model_index = sum(other.needs_model for other in resolved.specs)
     try:
         return _resolve(
@@ -125,8 +125,7 @@ def _guarded(
 
 
 def _add_members(resolved: Resolved, config: RewardConfig, surroundings: Surroundings) -> set[str]:
-    """Resolve the members of ensembles that reward.models does not name. Returns the names of all
-    members."""
+    """Resolve the ensemble members that reward.models does not name. Return all members' names."""
     members: set[str] = set()
     ensembles = [spec for spec in resolved.specs if REWARD_KINDS[spec.kind].combines]
     for ensemble in ensembles:
@@ -200,9 +199,9 @@ def _waits_for_itself(name: str, gates: Mapping[str, Sequence[str]]) -> bool:
 
 
 def find_dropin(name: str, surroundings: Surroundings) -> Path | None:
-    """Return the drop-in file of a name, or None. A shipped file comes last.
+    """Return the drop-in file for a name, or None. A shipped file comes last.
 
-    Raises ConfigError where two folders of the user's both have the file.
+    Raises ConfigError where two of the user's folders both have the file.
     """
     if not name.replace("_", "").replace("-", "").isalnum():
         return None

@@ -1,4 +1,4 @@
-"""The section of one reward in `reward.specs`, read entry by entry."""
+"""One reward's section in `reward.specs`, read entry by entry."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ SHARED_KEYS = (
     "watch",
     "preset",
 )  # fmt: skip
-"""Entries of every kind; each kind's `Options` has further ones."""
+"""Entries that every kind has. Each kind's `Options` has further entries."""
 _ENGINE_KEYS = tuple(f.name for f in dataclasses.fields(RewardEngineConfig))
 
 
 POLICY, REFERENCE = "policy", "reference"
-"""Values of `path` beside checkpoints: the policy with its weights of the moment, and with those
-that it began with."""
+"""Values of `path` beside checkpoints: the policy with its present weights, and the policy with its
+first weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +54,11 @@ class Policy:
     """The model that trains beside the rewards."""
 
     path: str
-    """Its checkpoint."""
+    """The policy's checkpoint."""
     judge: EngineSpec
-    """Its rollout engines, as an engine of rewards."""
+    """The policy's rollout engines, as an engine for rewards."""
     problem: str = ""
-    """Why they cannot be one, as the end of a sentence."""
+    """Why the rollout engines cannot be a reward engine, as the end of a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class Surroundings:
 
     def checkpoint(self, entry: str, where: str) -> str:
         """Return the checkpoint that an entry `path` names. Raises ConfigError for the policy or
-        its reference where there is none."""
+        its reference where nothing trains."""
         if not names_policy(entry):
             return entry
         if self.policy is None:
@@ -86,18 +86,18 @@ class Surroundings:
 
 
 def names_policy(entry: str) -> bool:
-    """Whether an entry `path` is "policy" or "reference", and no folder of that name."""
+    """Return whether an entry `path` is "policy" or "reference", and no folder has that name."""
     return entry in (POLICY, REFERENCE) and not Path(entry).is_dir()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """The section `reward.specs.<name>` of one reward: its entries, each checked when it is read.
-    Every method raises ConfigError with what is wrong."""
+    """One reward's section `reward.specs.<name>`. Each entry is checked when it is read. Every
+    method raises ConfigError with what is wrong."""
 
     component: Component
     model_index: int
-    """Position among the model rewards if it is one."""
+    """Position among the model rewards, for a model reward."""
     kind: str
     entries: Mapping[str, Any]
     dropin: DropIn | None
@@ -115,7 +115,7 @@ class Section:
         return f"reward.specs.{self.name}"
 
     def check_kind(self) -> None:
-        """Raise ConfigError for a kind that does not exist or cannot be imported."""
+        """Raise ConfigError for an unknown kind, or for one that cannot be imported."""
         kind = self.kind
         if kind not in REWARD_KINDS:
             raise ConfigError(
@@ -135,8 +135,8 @@ class Section:
             )
 
     def shared(self, *, timeout_s: float, needs_model: bool) -> dict[str, Any]:
-        """Return the fields of `RewardSpec` that every kind has. `timeout_s`: the default, in
-        seconds; `needs_model`: as `RewardSpec.needs_model` will be."""
+        """Return the `RewardSpec` fields that every kind has. `timeout_s`: the default, in seconds.
+        `needs_model`: as `RewardSpec.needs_model` will be."""
         component = self.component
         name = component.model_name if needs_model else component.name
         entries = self.entries
@@ -175,8 +175,8 @@ class Section:
         }
 
     def gates(self, name: str) -> tuple[str, ...]:
-        """Return the section's gates, the component's, and those of reward.combine=gate unless
-        the reward is one of them. `name`: of the spec."""
+        """Return the section's gates, the component's gates, and the gates of reward.combine=gate
+        unless the reward is one of them. `name`: the spec's name."""
         own = component_names(self.entries.get("gate"), f"{self.where}.gate")
         gates = (*own, *self.component.gates)
         if self.config.combine == "gate" and name not in self.config.gates:
@@ -185,7 +185,7 @@ class Section:
 
     def overlong(self) -> str:
         """Return the part that is cut from inputs that do not fit, one of WAYS. Kinds without a
-        context length have none."""
+        context length cut nothing."""
         part = self.entries.get("overlong", "missing")
         where = f"{self.where}.overlong={part}"
         if part not in WAYS:
@@ -251,8 +251,8 @@ class Section:
         return tuple(chain)
 
     def options(self) -> Any:
-        """Return the kind's `Options` from its own entries: names, types and what the kind itself
-        requires are checked."""
+        """Return the kind's `Options` from its own entries. Names, types and the kind's own
+        requirements are checked."""
         kind = REWARD_KINDS[self.kind]
         fields = tuple(f.name for f in dataclasses.fields(kind.Options))
         allowed = [*SHARED_KEYS, *fields]
@@ -277,7 +277,7 @@ class Section:
         return options
 
     def refuse_model_entries(self, reason: str) -> None:
-        """Raise ConfigError for entries that only a model in an engine of its own can have."""
+        """Raise ConfigError for entries that only a model in its own engine can have."""
         problems: list[str] = [
             f"{self.where}.{key}: {reason}, leave it out"
             for key in ("path", "adapter", "sampling", "engine", "server")
@@ -287,7 +287,7 @@ class Section:
             raise ConfigError(problems)
 
     def sampling(self) -> Sampling | None:
-        """Return the sampling of a kind that writes text; None for the others."""
+        """Return the sampling for a kind that writes text. None for other kinds."""
         entry = self.entries.get("sampling")
         if REWARD_KINDS[self.kind].samples:
             return sampling_of(entry or {}, self.where)
@@ -312,7 +312,7 @@ class Section:
 
     @property
     def by_policy(self) -> bool:
-        """Whether the policy's own rollout engines answer the reward's requests."""
+        """Return whether the policy's own rollout engines answer the reward's requests."""
         path = str(self.entries.get("path") or "")
         return path == POLICY and names_policy(path)
 
@@ -344,8 +344,8 @@ class Section:
         return policy.judge
 
     def server(self) -> HTTPSpec | None:
-        """`server: {url, model, ...}`: an OpenAI-compatible server in the place of the reward's own
-        engine."""
+        """Return the server from `server: {url, model, ...}`: an OpenAI-compatible server in the
+        place of the reward's own engine."""
         server = self.entries.get("server")
         if not server:
             return None
@@ -369,7 +369,7 @@ class Section:
         return http_server({"wire": "openai", **server}, where)
 
     def check_dropin(self, options: Any, sampling: Sampling | None) -> None:
-        """Check that the kind can work with this drop-in, or without one.
+        """Check that the kind can work with this drop-in, or without a drop-in.
 
         Raises ConfigError where the kind needs a drop-in or takes none, RewardFunctionError for a
         drop-in that renders but does not read, unless token probabilities or a parser do.
@@ -397,7 +397,7 @@ class Section:
 
 
 def http_server(entries: Mapping[str, Any], where: str) -> HTTPSpec:
-    """Return the server of a remote reward's entries. Raises ConfigError naming `where`."""
+    """Return the server that a remote reward's entries name. Raises ConfigError naming `where`."""
     options = RemoteReward.Options(**known_entries(dict(entries), RemoteReward.Options, where))
     problems = RemoteReward.check_options(options, where)
     if problems:

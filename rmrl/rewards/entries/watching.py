@@ -1,9 +1,9 @@
-"""Entry `watch` of a reward: its weight is 0, and it is asked about a share of the responses, every
-n-th step.
+"""A reward's entry `watch`: the reward has weight 0, and is asked about a share of the responses,
+every n-th step.
 
 A watcher sees what the reward does not: a strong judge, or people's own rule, that costs too much
-for every response. It has no part in any reward, so what depends on its score on every row
-(a gate, `counts_at`, an ensemble) is refused.
+for every response. A watcher has no part in any reward, so settings that need its score on every
+row (a gate, `counts_at`, an ensemble) are refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rmrl.rewards.specs.values import known_entries
 
 
 def parse_watch(raw: Any, *, where: str) -> Watch | None:
-    """Read {rows: 0.05, every: 10}, each of which may be left out; None: the reward is not watched.
+    """Read {rows: 0.05, every: 10}. Each entry may be left out. None: the reward is not watched.
     Raises ConfigError naming `where`."""
     if raw is None:
         return None
@@ -41,7 +41,7 @@ def parse_watch(raw: Any, *, where: str) -> Watch | None:
 
 def watch_problems(specs: Sequence[RewardSpec], config: RewardConfig) -> Iterator[str]:
     """Yield a sentence for each weight that a watcher was given, and for each reward that depends
-    on the score of one."""
+    on a watcher's score."""
     watchers = {spec.name: spec for spec in specs if spec.watch is not None}
     weights: list[tuple[str, str, Any]] = [
         ("reward.weights", name, weight)

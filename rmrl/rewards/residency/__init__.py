@@ -1,4 +1,4 @@
-"""A reward model costs memory only while it scores: the engines, their memory, loading and putting
+"""A reward model costs memory only while it scores: engines, their memory, loading and putting
 away.
 
     plan_engines(specs) -> with_replicas(plans, devices) -> sized(plans) -> placed(plans, devices)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Bytes that the engines of one place may hold on each of its devices (on CPU: in memory)."""
+    """Bytes that one place's engines may hold on each of its devices (on CPU: in memory)."""
 
     scoring_bytes: int
     idle_bytes: int
@@ -18,16 +18,16 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Room by place: "" for the policy's devices, else a pool's name. A place that is not listed is
+    """Room by place: "" for the policy's devices, else a pool's name. An unlisted place is
     unlimited."""
 
     places: Mapping[str, Room] = field(default_factory=dict)
     exact_pinned: bool = False
-    """Page-locked host memory of sleeping engines must not be rounded up to powers of two."""
+    """Whether sleeping engines' page-locked host memory must not be rounded up to powers of two."""
 
     def less(self, place: str, count: int, *, least: int) -> Budget:
-        """Return the budget with `count` bytes per device less at a place, while scoring at least
-        `least`."""
+        """Return the budget with `count` bytes per device less at a place, but at least `least`
+        while scoring."""
         if place not in self.places:
             return self
         room = self.places[place]
@@ -38,13 +38,13 @@ class Budget:
         return replace(self, places={**self.places, place: smaller})
 
     def scoring(self, place: str) -> int | None:
-        """Bytes per device while scoring; None: unlimited."""
+        """Return the bytes per device while scoring. None: unlimited."""
         if place not in self.places:
             return None
         return self.places[place].scoring_bytes
 
     def idle(self, place: str) -> int | None:
-        """Bytes per device otherwise; None: unlimited."""
+        """Return the bytes per device while nothing is scored. None: unlimited."""
         if place not in self.places:
             return None
         return self.places[place].idle_bytes

@@ -1,4 +1,4 @@
-"""Devices of each engine, and turns of the engines that share one."""
+"""Assign devices to engines, and turns to the engines that share a device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rmrl.rewards.residency.plan import EnginePlan
 _log = logging.getLogger(__name__)
 
 Turn = tuple[str, int]
-"""(place, smallest device of those that are linked by shared engines)."""
+"""(place, smallest device among the devices that shared engines link)."""
 
 
 def with_replicas(
@@ -22,11 +22,11 @@ def with_replicas(
     *,
     per_node: Mapping[str, int] | None = None,
 ) -> list[EnginePlan]:
-    """Return the plans, those without a number of replicas on CUDA with as many as their place has
-    devices for; arguments of `placed`.
+    """Return the plans with a number of replicas each. A plan without a number on CUDA gets as many
+    as its place has devices for. Arguments as in `placed`.
 
-    A server that runs already, an engine on CPU and one whose place does not exist keep one; so
-    does a resident one beside others, which would find no room on any device.
+    A running server, an engine on CPU and an engine whose place does not exist keep one replica. A
+    resident engine beside others also keeps one, because more would find no room on any device.
     """
     engines = Counter(plan.place for plan in plans)
     filled: list[EnginePlan] = []
@@ -42,11 +42,11 @@ def with_replicas(
 
 
 def within_host_memory(plans: Sequence[EnginePlan], free_bytes: int) -> list[EnginePlan]:
-    """Return the sized plans, with fewer of the replicas that `with_replicas` chose where the
-    weights of all sleeping engines need more than `free_bytes` of host memory.
+    """Return the sized plans. Fewer of the replicas that `with_replicas` chose are left where all
+    sleeping engines' weights need more than `free_bytes` of host memory.
 
-    The engine with most bytes gives up a replica first; each keeps one, with which the plan may
-    still not fit. The log has the numbers.
+    The engine with most bytes gives up a replica first. Each engine keeps one, with which the plan
+    may still not fit. The log has the numbers.
     """
     fitting = list(plans)
     while sum(plan.host_bytes for plan in fitting) > free_bytes:
@@ -74,14 +74,14 @@ def within_host_memory(plans: Sequence[EnginePlan], free_bytes: int) -> list[Eng
 
 
 def _is_open(plan: EnginePlan) -> bool:
-    """Whether the number of replicas follows from the devices."""
+    """Return whether the number of replicas follows from the devices."""
     spec = plan.spec
     return spec.replicas is None and spec.device == "cuda" and "base_url" not in spec.kwargs
 
 
 def _most_replicas(size: int, devices: int, per_node: int) -> int:
-    """Return how many replicas of `size` devices fit in a row, none of which spans two machines; at
-    least 1."""
+    """Return how many replicas with `size` devices fit in a row, none across two machines. At least
+    1."""
     if per_node % size:
         # The devices left over on a machine interrupt the row.
         return max(1, min(per_node, devices) // size)
@@ -96,8 +96,8 @@ def placed(
 ) -> list[EnginePlan]:
     """Return the plans with `devices`.
 
-    `devices`: number of devices of each place ("" = the policy's); `per_node`: number of them on
-    one machine.
+    `devices`: number of devices at each place ("" = the policy's). `per_node`: number of a place's
+    devices on one machine.
 
     Raises one ConfigError with all engines that name an unknown pool or need more devices than
     their place has.
@@ -130,12 +130,12 @@ def placed(
 def assign_devices(
     plans: Sequence[EnginePlan], devices: int, *, per_node: int | None = None
 ) -> dict[Hashable, int]:
-    """Return key -> first device, for engines of one place with `devices` devices in a row,
+    """Return key -> first device, for the engines at one place with `devices` devices in a row,
     `per_node` on each machine (None: all on one).
 
-    Largest first, each onto the least loaded block of devices, so that engines that can live side
-    by side do. Replicas lie one after the other; none of them spans two machines. On CPU every
-    engine gets device 0, the machine. Raises ConfigError.
+    The largest engine comes first, and each goes onto the least loaded block of devices, so that
+    engines that can live side by side do. An engine's replicas lie one after the other, none across
+    two machines. On CPU every engine gets device 0, the machine. Raises ConfigError.
     """
     load = [0] * devices
     first: dict[Hashable, int] = {}
@@ -171,7 +171,7 @@ def assign_devices(
 
 
 def turns(plans: Sequence[EnginePlan]) -> dict[Hashable, Turn]:
-    """Return key -> turn: engines that share a device, directly or through others, have the same
+    """Return key -> turn. Engines that share a device, directly or through others, have the same
     turn and score one after another."""
     groups: list[tuple[set[tuple[str, int]], list[Hashable]]] = []
     for plan in plans:
@@ -190,14 +190,14 @@ def turns(plans: Sequence[EnginePlan]) -> dict[Hashable, Turn]:
 
 
 def _width(plan: EnginePlan) -> int:
-    """Return the number of devices of the engine."""
+    """Return the engine's number of devices."""
     if plan.spec.device == "cpu":
         return 1
     return plan.spec.tensor_parallel_size * plan.replicas
 
 
 def _starts(plan: EnginePlan, devices: int, per_node: int) -> list[int]:
-    """Possible first devices: no replica spans two machines."""
+    """Return the possible first devices, so that no replica spans two machines."""
     if plan.spec.device == "cpu":
         return [0]
     width = _width(plan)

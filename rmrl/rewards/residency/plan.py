@@ -1,5 +1,5 @@
-"""The engines that a set of rewards needs: rewards that name the same checkpoint and settings share
-one."""
+"""The engines that a set of rewards needs. Rewards that name the same checkpoint and settings share
+one engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from rmrl.inference.reward_engine_base import EngineSpec
 from rmrl.rewards.specs.spec import RewardSpec
 
 RESIDENCIES = ("on_demand", "auto", "resident")
-"""From least to most time in memory; the last one that a reward of the engine names wins."""
+"""From least to most time in memory. The last residency that one of the engine's rewards names
+wins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,9 +22,9 @@ class EnginePlan:
 
     spec: EngineSpec
     rewards: tuple[str, ...]
-    """Names; a role other than the reward's main one is named reward/role."""
+    """Reward names. A role other than the reward's main one is named reward/role."""
     residency: str
-    """on_demand (put away after every use), auto (stays while nobody needs its memory) or resident
+    """on_demand (put away after every use), auto (stays while nobody needs the memory) or resident
     (never put away)."""
     put_away: str
     """sleep1, sleep2 or unload."""
@@ -31,13 +32,14 @@ class EnginePlan:
     replicas: int = 1
     """Processes that hold the same model, `spec.replicas` where the user gave a number."""
     awake_bytes: int = 0
-    """Estimate, on each of `devices` (CPU: of all its processes together)."""
+    """Estimated bytes on each device in `devices` while awake (CPU: over all the engine's processes
+    together)."""
     away_bytes: int = 0
-    """The same when put away by `put_away`."""
+    """Estimated bytes while put away by `put_away`, counted like `awake_bytes`."""
     host_bytes: int = 0
-    """Host memory held while put away on CUDA: level 1 keeps the weights there."""
+    """Host memory held while put away on CUDA. Level 1 keeps the weights there."""
     devices: tuple[int, ...] = (0,)
-    """Positions among its place's devices: tensor_parallel_size for each replica. CPU: always (0,),
+    """Positions among the place's devices: tensor_parallel_size for each replica. CPU: always (0,),
     the machine."""
 
     @property
@@ -46,16 +48,16 @@ class EnginePlan:
 
     @property
     def label(self) -> str:
-        """The engine's name in metrics and messages."""
+        """Return the engine's name in metrics and messages."""
         return "+".join(self.rewards)
 
     @property
     def place(self) -> str:
-        """The pool it lives in; "": the policy's devices."""
+        """Return the engine's pool. "": the policy's devices."""
         return self.spec.pool
 
     def of_replica(self, number: int) -> EnginePlan:
-        """Return this plan with the devices of one replica (from 0)."""
+        """Return this plan with one replica's devices (from 0)."""
         if self.spec.device == "cpu":
             return self
         width = self.spec.tensor_parallel_size
@@ -65,8 +67,8 @@ class EnginePlan:
 
 
 def plan_engines(specs: Sequence[RewardSpec]) -> list[EnginePlan]:
-    """Return one plan per distinct engine over all roles of all rewards, in the order of first use.
-    Sizes, devices and numbers of replicas that the user leaves open are set later."""
+    """Return one plan per distinct engine over all rewards and roles, in order of first use. Sizes,
+    devices and replica numbers that the user leaves open are set later."""
     groups: dict[Hashable, list[tuple[str, RewardSpec, EngineSpec]]] = {}
     for spec in specs:
         for role, engine in spec.engines.items():

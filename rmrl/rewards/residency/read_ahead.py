@@ -1,5 +1,5 @@
-"""Read the next engine's weights into the page cache while another engine scores; loading them then
-reads memory, not disk."""
+"""Read the next engine's weights into the page cache while another engine scores. Loading the
+engine then reads memory, not disk."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ import psutil
 
 _CHUNK_BYTES = 8 * 2**20
 _SPARED_BYTES = 512 * 2**20
-"""Memory left free for allocations of others in the meantime."""
+"""Memory left free for other allocations in the meantime."""
 
 
 def available_bytes() -> int:
-    """Memory available without swapping; pages of files count as available."""
+    """Return the memory available without swapping. Cached file pages count as available."""
     return int(psutil.virtual_memory().available)
 
 
 class ReadAhead:
-    """Read the *.safetensors and *.bin files of a checkpoint folder once, in a thread. A hub id
-    without a folder: no files."""
+    """Reads the *.safetensors and *.bin files in a checkpoint folder once, in a thread. A hub id
+    without a folder has no files."""
 
     def __init__(self, path: str, *, free_bytes: Callable[[], int] = available_bytes) -> None:
-        """`free_bytes` is called before every chunk: reading stops at its first value, and once it
-        falls too low."""
+        """`free_bytes` is called before every chunk. Reading does not go beyond its first value,
+        and stops once it falls too low."""
         self._files = weight_files(path)
         self._free_bytes = free_bytes
         self._stopped = threading.Event()
@@ -47,7 +47,7 @@ class ReadAhead:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop reading; the current chunk may still end in the background."""
+        """Stop reading. The current chunk may still end in the background."""
         self._stopped.set()
 
     def join(self, timeout_s: float) -> None:
@@ -77,7 +77,7 @@ class ReadAhead:
 
 
 def weight_files(path: str) -> list[Path]:
-    """Return the weight files of a checkpoint folder in reading order; safetensors rather than
-    *.bin where both exist."""
+    """Return a checkpoint folder's weight files in reading order: safetensors rather than *.bin
+    where both exist."""
     folder = Path(path).expanduser()
     return sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))

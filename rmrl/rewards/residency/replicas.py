@@ -1,4 +1,4 @@
-"""Several processes with the same model, used as one: requests are distributed by their tokens,
+"""Use several processes with the same model as one. Requests are distributed by their tokens, and
 results stay in order."""
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 class Replicas:
-    """Implements rmrl.interfaces.ProcessHandle. A replica that is lost makes the whole engine
-    lost."""
+    """Implements rmrl.interfaces.ProcessHandle. A lost replica makes the whole engine lost."""
 
     def __init__(self, handles: Sequence[ProcessHandle]) -> None:
         """`handles`: at least one."""
@@ -37,8 +36,8 @@ class Replicas:
         self.handles = tuple(handles)
 
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
-        """Distribute requests; any other call goes to all: `resident_bytes` is their sum, else the
-        first one's answer counts."""
+        """Distribute requests. Any other call goes to all replicas. `resident_bytes` returns the
+        sum, any other call the first replica's answer."""
         if method in _DISTRIBUTED:
             return await self._distributed(method, *args, timeout_s=timeout_s)
         answers = await asyncio.gather(
@@ -47,16 +46,16 @@ class Replicas:
         return sum(answers) if method == "resident_bytes" else answers[0]
 
     def remember_family(self) -> None:
-        """Note the children of all of them."""
+        """Note the children of all replicas."""
         for handle in self.handles:
             handle.remember_family()
 
     async def alive(self, *, timeout_s: float) -> None:
-        """Raise EngineLostError where one of them has ended."""
+        """Raise EngineLostError where a replica has ended."""
         await asyncio.gather(*(handle.alive(timeout_s=timeout_s) for handle in self.handles))
 
     async def kill(self) -> None:
-        """End all of them."""
+        """End all replicas."""
         await asyncio.gather(*(handle.kill() for handle in self.handles))
 
     async def _distributed(
@@ -83,7 +82,7 @@ class Replicas:
 
 async def spawn_all(spawns: Sequence[Coroutine[Any, Any, ProcessHandle]]) -> list[ProcessHandle]:
     """Return the started processes. After an error or a cancellation, the processes that did start
-    are ended before it is raised."""
+    are ended before the error is raised."""
     tasks = [asyncio.ensure_future(spawn) for spawn in spawns]
     try:
         return list(await asyncio.gather(*tasks))
@@ -97,8 +96,8 @@ async def spawn_all(spawns: Sequence[Coroutine[Any, Any, ProcessHandle]]) -> lis
 
 
 def deal(costs: Sequence[float], shares: int) -> list[list[int]]:
-    """Return the positions of each share, ascending, so that the sums of costs are close: the
-    costliest first, each to the least loaded share."""
+    """Return each share's positions, ascending, so that the sums of costs are close. The costliest
+    comes first, each to the least loaded share."""
     load = [0.0] * shares
     positions: list[list[int]] = [[] for _ in range(shares)]
     for position in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
@@ -109,7 +108,7 @@ def deal(costs: Sequence[float], shares: int) -> list[list[int]]:
 
 
 def deal_bundles(requests: Sequence[Any], shares: int) -> list[list[int]]:
-    """`deal` of requests by their costs, those with one `prefix` together."""
+    """Distribute requests by their costs like `deal`, with equal `prefix` kept together."""
     bundles: dict[tuple[str, int], list[int]] = {}
     for position, request in enumerate(requests):
         prefix = getattr(request, "prefix", 0)
@@ -127,7 +126,7 @@ def deal_bundles(requests: Sequence[Any], shares: int) -> list[list[int]]:
 
 
 def request_cost(request: Any) -> float:
-    """Return the maximum number of tokens of the request: those read, and for texts those
+    """Return the request's largest number of tokens: the tokens read, and for texts the tokens
     written."""
     match request:
         case GenerateRequest():

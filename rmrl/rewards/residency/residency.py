@@ -1,8 +1,8 @@
-"""Keep engines within their memory: make room before one is loaded or woken, and leave room when
-scoring is over.
+"""Keep engines within their memory: make room before an engine is loaded or woken, and leave room
+when scoring is over.
 
-The engine that scored last scores first in the next step, and the least recently used is put away
-first: over the steps the order zig-zags (A B C, C B A, ...), and only engines that do not fit
+The engine that scored last scores first in the next step, and the least recently used engine is put
+away first. Over the steps the order zig-zags (A B C, C B A, ...), and only engines that do not fit
 beside the others are ever swapped.
 """
 
@@ -36,14 +36,14 @@ _RANK = {"awake": 0, "asleep": 1, "unloaded": 2}
 
 
 class Engine:
-    """Interface of an awake engine for rewards: calls that survive one death of the process."""
+    """An awake engine as rewards call it. Calls survive one death of the process."""
 
     def __init__(self, residency: Residency, slot: Slot) -> None:
         self._residency = residency
         self._slot = slot
 
     async def call(self, method: str, requests: list[Any], *, timeout_s: float) -> list[Any]:
-        """One result per request.
+        """Return one result per request.
 
         Raises EngineLostError when the process dies twice, StallError past the deadline.
         """
@@ -65,10 +65,10 @@ class Engine:
 
 
 class Residency:
-    """All engines of one run. `host_of` makes their processes.
+    """Holds all engines in one run. `host_of` makes their processes.
 
-    `budget` bounds what the engines of a place may hold by their plans' `awake_bytes` and
-    `away_bytes`; None: unlimited.
+    `budget` bounds what a place's engines may hold, by their plans' `awake_bytes` and `away_bytes`.
+    None: unlimited.
     """
 
     def __init__(
@@ -87,27 +87,28 @@ class Residency:
 
     @property
     def states(self) -> Mapping[str, str]:
-        """Label of each engine -> unloaded, awake or asleep."""
+        """Return each engine's label -> unloaded, awake or asleep."""
         return {slot.plan.label: slot.state for slot in self._slots.values()}
 
     @property
     def lost(self) -> Mapping[str, str]:
-        """Label of each engine whose process ended without being put away, and which is not awake
-        again -> why."""
+        """Return label -> reason for each engine whose process ended without being put away and
+        that is not awake again."""
         return {slot.plan.label: slot.lost for slot in self._slots.values() if slot.lost}
 
     @property
     def plans(self) -> list[EnginePlan]:
-        """The plan of every engine."""
+        """Return every engine's plan."""
         return [slot.plan for slot in self._slots.values()]
 
     async def probe(self, *, timeout_s: float) -> None:
-        """Find engines whose process has ended while nobody used them, see `lost`."""
+        """Find engines whose process has ended while nobody used them. `lost` names these
+        engines."""
         await asyncio.gather(*(slot.probe(timeout_s) for slot in self._slots.values()))
 
     async def revive(self, key: Hashable) -> None:
-        """Start a lost engine again; one that a call has started meanwhile stays as it is. Errors
-        as `use`."""
+        """Start a lost engine again. An engine that a call has started meanwhile stays as it is.
+        Errors as `use`."""
         slot = self._slots[key]
         async with slot.lock:
             if not slot.lost:
@@ -121,14 +122,14 @@ class Residency:
             pass
 
     async def put_away(self, key: Hashable) -> None:
-        """Put an engine away as planned, where it is awake and nobody uses it."""
+        """Put an engine away as planned, where the engine is awake and nobody uses it."""
         slot = self._slots[key]
         async with self._room[slot.plan.place]:
             if slot.state == "awake" and not slot.users:
                 await self._put_away(slot)
 
     def order(self, keys: Iterable[Hashable] | None = None) -> list[Hashable]:
-        """The keys (None: all) so that one round through them swaps least.
+        """Return the keys (None: all) in the order in which one round through them swaps least.
 
         Awake engines first, then sleeping ones, then unloaded ones; among equals the most recently
         used first.
@@ -141,20 +142,20 @@ class Residency:
         return sorted(self._slots if keys is None else keys, key=rank)
 
     def turn_of(self, key: Hashable) -> Hashable:
-        """Engines of equal turn share a device and score one after another; the others may score at
-        the same time."""
+        """Return the engine's turn. Engines with equal turns share a device and score one after
+        another. Others may score at the same time."""
         return self._turns[key]
 
     def is_awake(self, key: Hashable) -> bool:
-        """Whether the engine can be called now."""
+        """Return whether the engine can be called now."""
         return self._slots[key].state == "awake"
 
     def stays_awake(self, key: Hashable) -> bool:
-        """Whether the engine stays awake after a use while nobody needs its memory."""
+        """Return whether the engine stays awake after a use while nobody needs its memory."""
         return self._slots[key].plan.residency != "on_demand"
 
     def needs_room(self, key: Hashable) -> bool:
-        """Whether another engine would have to be put away before this one can be woken."""
+        """Return whether another engine would have to be put away before this one can be woken."""
         slot = self._slots[key]
         limit = self._budget.scoring(slot.plan.place)
         if limit is None or slot.state == "awake":
@@ -163,12 +164,12 @@ class Residency:
 
     @asynccontextmanager
     async def use(self, key: Hashable) -> AsyncGenerator[Engine]:
-        """The engine, awake for the time of the block; others are put away for it where memory is
-        short.
+        """Yield the engine, awake for the block's time. Other engines are put away for it where
+        memory is short.
 
-        After the block an on_demand engine is put away; any engine that was lost, hung or left busy
-        is unloaded. Raises MemoryPlanError when it cannot fit beside what must stay, StallError
-        when others hold its memory for too long.
+        After the block an on_demand engine is put away. Any engine that was lost, hung or left busy
+        is unloaded. Raises MemoryPlanError when the engine cannot fit beside engines that must
+        stay, StallError when others hold its memory for too long.
         """
         slot = self._slots[key]
         slot.users += 1
@@ -194,7 +195,7 @@ class Residency:
                 self._room[slot.plan.place].notify_all()
 
     def read_ahead(self, key: Hashable) -> None:
-        """Begin to read the engine's weights into the page cache, in the background; a no-op where
+        """Begin to read the engine's weights into the page cache, in the background. A no-op where
         they need not be read."""
         slot = self._slots[key]
         read_from_disk = slot.state == "unloaded" or (
@@ -216,8 +217,8 @@ class Residency:
                     await self._put_away(victim)
 
     async def rest(self) -> None:
-        """Put every idle engine of the policy's devices away that is not resident, however much
-        memory is free; engines of pools stay."""
+        """Put away every idle engine on the policy's devices that is not resident, however much
+        memory is free. Pool engines stay."""
         place = ""
         if place not in self._room:
             return
@@ -228,8 +229,9 @@ class Residency:
                     await self._put_away(slot)
 
     def give_up(self, place: str, count: int) -> None:
-        """Leave `count` bytes more on each device of a place to others, who hold more than was
-        planned; while scoring the largest engine still fits beside the others' sleep."""
+        """Leave `count` bytes more on each device at a place to other holders, who hold more than
+        was planned. While scoring, the largest engine still fits beside the other engines
+        asleep."""
         plans = [slot.plan for slot in self._slots.values() if slot.plan.place == place]
         away = sum(plan.away_bytes for plan in plans)
         least = max((plan.awake_bytes - plan.away_bytes for plan in plans), default=0) + away
@@ -249,10 +251,9 @@ class Residency:
             await slot.unload()
 
     def take_metrics(self) -> Metrics:
-        """engine/<label>/...: counts and seconds of loads, wakes, sleeps and unloads, evictions
-        (put away for another engine), bytes (held after the last load or wake), freed_bytes,
-        read_ahead_bytes and read_ahead_s, since the last call.
-        """
+        """Return engine/<label>/... since the last call: counts and seconds of loads, wakes, sleeps
+        and unloads, evictions (put away for another engine), bytes (held after the last load or
+        wake), freed_bytes, read_ahead_bytes and read_ahead_s."""
         for key, reading in list(self._reading.items()):
             if reading.done:
                 self._stop_reading(key)
@@ -263,7 +264,7 @@ class Residency:
         return metrics
 
     async def restart(self, slot: Slot) -> None:
-        """Restart a dead engine; the caller limits this to one retry."""
+        """Restart a dead engine. The caller limits restarts to one retry."""
         _log.warning(f"engine of {slot.plan.label} died; starting it again")
         slot.lost = "its process died"
         await slot.unload()
@@ -272,7 +273,7 @@ class Residency:
     # --- memory
 
     async def _wake(self, slot: Slot) -> None:
-        """Make it awake; the caller holds its lock."""
+        """Wake the engine. The caller holds the engine's lock."""
         self._stop_reading(slot.plan.key)
         if slot.state == "awake":
             return
@@ -283,7 +284,7 @@ class Residency:
             slot.reserved = False
 
     async def _make_room(self, slot: Slot) -> None:
-        """Evict until the engine's awake bytes fit, then reserve them; waits while engines in use
+        """Evict until the engine's awake bytes fit, then reserve them. Waits while engines in use
         are in the way."""
         place = slot.plan.place
         limit = self._budget.scoring(place)
@@ -325,7 +326,7 @@ class Residency:
             ) from error
 
     def _overfull(self, place: str, limit: int, *, coming: Slot | None = None) -> set[int]:
-        """Devices of the place that hold too much, with `coming` awake; then only its own devices
+        """Return the place's devices that hold too much. With `coming` awake, only its own devices
         count."""
         total: Counter[int] = Counter()
         for slot in self._slots.values():
@@ -339,7 +340,8 @@ class Residency:
         return devices
 
     def _victim(self, overfull: set[int], residencies: Sequence[str], place: str) -> Slot | None:
-        """The engine to put away next: the awake one used longest ago, else such a sleeping one."""
+        """Return the engine to put away next: the awake one used longest ago, else the sleeping one
+        used longest ago."""
         awake: list[Slot] = []
         asleep: list[Slot] = []
         for slot in self._on(overfull, place):
@@ -352,7 +354,7 @@ class Residency:
         return min(awake or asleep, key=lambda slot: slot.last_used, default=None)
 
     def _on(self, devices: set[int], place: str) -> list[Slot]:
-        """The engines on any of these devices of the place."""
+        """Return the engines on any of these devices at the place."""
         slots: list[Slot] = [
             slot
             for slot in self._slots.values()
@@ -362,7 +364,7 @@ class Residency:
 
     @staticmethod
     async def _put_away(victim: Slot) -> None:
-        """Free an engine's memory one stage further: awake engines as planned, sleeping ones by
+        """Free an engine's memory one stage further: awake engines as planned, sleeping engines by
         ending their process."""
         async with victim.lock:
             if victim.state == "awake":

@@ -1,5 +1,5 @@
-"""Estimates of the memory an engine holds awake and put away, from its checkpoint's headers;
-nothing is loaded."""
+"""Estimate the memory that an engine holds awake and put away, from its checkpoint's headers.
+Nothing is loaded."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from rmrl.models.checkpoint_inspect import local_checkpoint, read_config, weight
 from rmrl.rewards.residency.plan import EnginePlan
 
 ENGINE_PROCESS_BYTES = {"cpu": 900 * 2**20, "cuda": 600 * 2**20}
-"""An engine's process without model: torch and vLLM on CPU (measured: 0.9 GiB resident), context
+"""An engine's process without a model: torch and vLLM on CPU (measured: 0.9 GiB resident), context
 and workspaces on CUDA."""
 
 BATCH_BYTES = 512 * 2**20
-"""A batch of an engine that reserves no share of a GPU."""
+"""A batch in an engine that reserves no share of a GPU."""
 
 
 def sized(plans: Sequence[EnginePlan], *, device_bytes: int = 0) -> list[EnginePlan]:
     """Return the plans with `awake_bytes`, `away_bytes` and `host_bytes`. `device_bytes`: total
-    memory of one GPU (CUDA only).
+    memory on one GPU (CUDA only).
 
     An engine may state its bytes itself (`stated_bytes`). Raises ConfigError for a checkpoint
     without weights.
@@ -73,7 +73,7 @@ def _sized(plan: EnginePlan, device_bytes: int) -> EnginePlan:
 
 
 def checkpoint_bytes(spec: EngineSpec) -> int:
-    """Return the bytes of the weights in the engine's dtype; of older *.bin files the bytes as
+    """Return the weights' bytes in the engine's dtype. Older *.bin files count their bytes as
     stored."""
     try:
         return weight_bytes(spec.path, spec.dtype)
@@ -85,8 +85,8 @@ def checkpoint_bytes(spec: EngineSpec) -> int:
 
 
 def adapter_bytes(spec: EngineSpec) -> int:
-    """Return the bytes of the engine's adapters: their tensors, and a slot for each where the
-    engine reserves them (an empty one more on CPU); 0 without adapters."""
+    """Return the bytes for the engine's adapters: their tensors, and a slot for each where the
+    engine reserves slots (an empty one more on CPU). Return 0 without adapters."""
     if not spec.adapters:
         return 0
     adapters = [read_adapter(folder) for folder in spec.adapters]

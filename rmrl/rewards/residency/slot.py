@@ -1,4 +1,4 @@
-"""Life cycle of one engine, and the cost of each stage.
+"""One engine's life cycle, and the cost of each stage.
 
 unloaded --load--> awake --sleep--> asleep --wake--> awake
     ^---------------- unload -----------'
@@ -36,12 +36,12 @@ _SLEEP_DEADLINE_S = 300.0
 _MEASURE_DEADLINE_S = 30.0
 
 HostOf = Callable[[EnginePlan], ProcessHost]
-"""Host of an engine's process; the plan's `devices` are those of that process."""
+"""Host for an engine's process. The plan's `devices` are that process's devices."""
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """An engine and its process. Changes of its state need `lock`."""
+    """An engine and its process. Changes to its state need `lock`."""
 
     plan: EnginePlan
     host_of: HostOf
@@ -50,22 +50,23 @@ class Slot:
     handle: ProcessHandle | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
-    """Number of calls that use it or wait for it; with 0 it may be put away."""
+    """Number of calls that use the engine or wait for it. With 0 the engine may be put away."""
     reserved: bool = False
-    """Whether its awake bytes are reserved: it is being loaded or woken."""
+    """Whether the engine's awake bytes are reserved: the engine is being loaded or woken."""
     last_used: int = 0
-    """Larger is later; 0: never."""
+    """Larger is later. 0: never."""
     lost: str = ""
-    """Why its process ended without being put away; "" once it is awake again."""
+    """Reason why the process ended without being put away. "" once the engine is awake again."""
     metrics: Metrics = field(default_factory=dict)
     resident_bytes: float = 0.0
-    """Measurement of the last load or wake."""
+    """Measured at the last load or wake."""
     asleep_bytes: int | None = None
-    """Measurement of the first sleep, on each of its GPUs; None: not measured."""
+    """Measured at the first sleep, on each of the engine's GPUs. None: not measured."""
 
     @property
     def held_bytes(self) -> int:
-        """Bytes on each of its devices, now: planned ones; asleep on a GPU the measured ones."""
+        """Return the bytes on each of the engine's devices now: the planned bytes, or the measured
+        bytes asleep on a GPU."""
         if self.reserved or self.state == "awake":
             return self.plan.awake_bytes
         if self.state == "asleep":
@@ -73,7 +74,8 @@ class Slot:
         return 0
 
     async def ensure_awake(self) -> None:
-        """Wake or load. Raises EngineLoadError, StallError, or what the engine's start raises."""
+        """Wake or load the engine. Raises EngineLoadError, StallError, or any error from the
+        engine's start."""
         if self.state == "asleep":
             assert self.handle is not None
             started = time.perf_counter()
@@ -93,7 +95,7 @@ class Slot:
             await self._load()
 
     async def put_away(self) -> None:
-        """Sleep or unload, as planned; nothing when it is not awake."""
+        """Sleep or unload the engine, as planned. Does nothing when the engine is not awake."""
         if self.handle is None or self.state != "awake":
             return
         level = _SLEEP_LEVEL.get(self.plan.put_away)
@@ -132,7 +134,7 @@ class Slot:
             )
 
     async def probe(self, timeout_s: float) -> None:
-        """Set `lost` if its process has ended; a process that is at work counts as alive."""
+        """Set `lost` if the engine's process has ended. A process at work counts as alive."""
         if self.handle is None or self.state == "unloaded" or self.users:
             return
         try:
@@ -142,7 +144,7 @@ class Slot:
             self.lost = self.lost or first_line(error)
 
     async def unload(self) -> None:
-        """End its process; its memory returns to the machine."""
+        """End the engine's process. Its memory returns to the machine."""
         handle = self.handle
         self.handle = None
         if handle is None:
@@ -159,7 +161,7 @@ class Slot:
             self.add("freed_bytes", self.resident_bytes)
 
     def count(self, what: str, started: float) -> None:
-        """Count one more of `what`, and add the seconds since `started`."""
+        """Count one more `what`, and add the seconds since `started`."""
         self.add(f"{what}_s", time.perf_counter() - started)
         self.add(f"{what}s", 1.0)
 
@@ -213,8 +215,8 @@ class Slot:
         self.metrics[f"engine/{self.plan.label}/bytes"] = self.resident_bytes
 
     async def _measured(self) -> float:
-        """Return the bytes that its processes hold; 0 where they do not answer, which the next call
-        reports."""
+        """Return the bytes that the engine's processes hold. Return 0 where they do not answer,
+        which the next call reports."""
         assert self.handle is not None
         with contextlib.suppress(InfrastructureError, StallError):
             return float(await self.handle.call("resident_bytes", timeout_s=_MEASURE_DEADLINE_S))

@@ -1,21 +1,23 @@
-"""Requests of rewards to engines: they are gathered until no reward can add to them, then sent
-engine by engine.
+"""Collects the rewards' requests to engines until no reward can add to them, then sends them engine
+by engine.
 
     participants --ask--> pending by engine --ready--> one engine awake --> results
 
-A participant is a reward that is scoring a chunk, with the engines it may send requests to. An
-engine is ready when it has requests and no participant that may still add to them works (renders,
-parses); others may render meanwhile. It is also ready when a reward that renders a large batch in
-parts has sent the first one. Of the ready engines the one that is cheapest to reach is woken,
-unless it needs the memory of an awake one that is about to be sent requests: that one comes first.
-An engine serves its requests, and those that follow from its answers, before another one has its
-turn; while it has none, one that fits beside it goes on. So two judges on one checkpoint load it
-once and share its batches, and a critique's two engines swap once. Engines of different turns (own
-devices) serve side by side.
+A participant is a reward that is scoring a chunk, with the engines that it may send requests to. An
+engine is ready when it has requests and no working participant (rendering, parsing) may still add
+to them. Participants that cannot add requests may render meanwhile. An engine is also ready when a
+reward that renders a large batch in parts has sent the first part. The broker wakes the ready
+engine that is cheapest to reach, unless that engine needs the memory of an awake engine that is
+about to receive requests. The awake engine then comes first. An engine serves its requests, and the
+requests that follow from its answers, before another engine has its turn. While an engine has no
+requests, an engine that fits beside it goes on. So two judges on one checkpoint load it once and
+share its batches, and a critique's two engines swap once. Engines in different turns (own devices)
+serve side by side.
 
-Where requests of several owners overlap (the clients of a server), each owner's requests wait for
-that owner's participants alone, one call holds a share of every owner that fits, and an engine
-gives way to another one whose requests have waited for long (`rmrl.rewards.session.sharing`).
+Requests of several owners may overlap (a server's clients). Each owner's requests then wait for
+that owner's participants alone. One call holds a share for every owner, as far as the shares fit.
+An engine gives way to another engine whose requests have waited for long
+(`rmrl.rewards.session.sharing`).
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ from rmrl.rewards.session.sharing import Owner, Sharing, next_share, oldest_wait
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """While it is closed, requests of its participants wait and no engine waits for them:
-    `Broker.release` opens it."""
+    """While the hold is closed, its participants' requests wait and no engine waits for them.
+    `Broker.release` opens the hold."""
 
     closed: bool = True
 
@@ -45,22 +47,24 @@ class Participant:
     """A reward at work."""
 
     engines: tuple[Hashable, ...] | None = None
-    """Keys of the engines that it may send requests to; None: any."""
+    """Keys of the engines that the participant may send requests to. None: any."""
     waits: int = 0
-    """Above 0 while it waits for an engine, a server or another reward."""
+    """Above 0 while the participant waits for an engine, a server or another reward."""
     preparing: list[Hashable] = field(default_factory=list)
-    """Engines whose requests it renders now, while earlier ones may be under way already."""
+    """Engines whose requests the participant renders now. Earlier requests may be under way
+    already."""
     owner: Owner | None = None
     """None: the one batch of a scorer that has no others beside it."""
     hold: Hold | None = None
 
     @property
     def held(self) -> bool:
-        """Whether its requests wait for `Broker.release`."""
+        """Whether the participant's requests wait for `Broker.release`."""
         return self.hold is not None and self.hold.closed
 
     def may_ask(self, key: Hashable) -> bool:
-        """Return whether it may send requests to this engine before anything else happens."""
+        """Return whether the participant may send requests to this engine before anything else
+        happens."""
         if self.held:
             return False
         if self.preparing:
@@ -78,21 +82,21 @@ class _Ask:
     )
     since: float = field(default_factory=lambda: asyncio.get_running_loop().time())
     alone: bool = False
-    """It is sent without requests of other owners, after a call with them failed."""
+    """The request is sent without other owners' requests, because a call with them failed."""
 
     @property
     def owner(self) -> Owner | None:
-        """Owner of the participant that sent it."""
+        """Owner of the participant that sent the request."""
         return None if self.participant is None else self.participant.owner
 
     @property
     def is_due(self) -> bool:
-        """Whether somebody waits for it, and an engine may serve it now."""
+        """Whether somebody waits for the request, and an engine may serve it now."""
         held = self.participant is not None and self.participant.held
         return not self.future.done() and not held
 
     def settle(self, results: list[Any] | None = None, error: BaseException | None = None) -> None:
-        """Set the result. From here on the participant counts as working, though its task has not
+        """Set the result. The participant counts as working from here on, though its task has not
         run yet."""
         if self.future.done():
             return
@@ -108,8 +112,8 @@ _current: ContextVar[Participant | None] = ContextVar("participant", default=Non
 
 
 class Broker:
-    """The engines' side of one scorer. `deadline_s(key)`: seconds that one call of that engine may
-    take."""
+    """One scorer's side towards its engines. `deadline_s(key)`: seconds that one call to that
+    engine may take."""
 
     def __init__(self, residency: Residency, *, deadline_s: Callable[[Hashable], float]) -> None:
         self._residency = residency
@@ -130,9 +134,9 @@ class Broker:
         owner: Owner | None = None,
         hold: Hold | None = None,
     ) -> Iterator[None]:
-        """Count this task, and those it starts, as one reward at work inside the block. `engines`:
-        keys of those that it may send requests to; None: any. `hold`: its requests are rendered and
-        wait until that is released."""
+        """Count this task, and the tasks that it starts, as one reward at work inside the block.
+        `engines`: keys of the engines that the reward may send requests to. None: any. `hold`: the
+        reward's requests are rendered and wait until the hold is released."""
         keys = None if engines is None else tuple(engines)
         participant = Participant(keys, owner=owner, hold=hold)
         token = _current.set(participant)
@@ -147,7 +151,7 @@ class Broker:
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Count the participant as waiting inside the block, for something other than a local
-        engine: requests of others are served meanwhile."""
+        engine. Engines serve other participants' requests meanwhile."""
         participant = _current.get()
         if participant is None:
             yield
@@ -162,7 +166,7 @@ class Broker:
     @contextmanager
     def preparing(self, key: Hashable) -> Iterator[None]:
         """Count the participant as rendering requests for this engine and no other inside the
-        block; those it has sent may be served meanwhile."""
+        block. Requests that it has sent may be served meanwhile."""
         participant = _current.get()
         if participant is None:
             yield
@@ -176,8 +180,8 @@ class Broker:
             self._changed.set()
 
     async def ask(self, key: Hashable, method: str, requests: Sequence[Any]) -> list[Any]:
-        """Return the results of `requests`, in order, from the engine `key`. Raises the errors of
-        the engine and of its loading."""
+        """Return the results for `requests`, in order, from the engine `key`. Raises the engine's
+        errors, also from loading."""
         if not requests:
             return []
         ask = _Ask(method, list(requests), _current.get())
@@ -199,7 +203,7 @@ class Broker:
             raise
 
     def release(self, hold: Hold) -> None:
-        """Let engines serve what its participants have sent and will send."""
+        """Let engines serve the requests that the hold's participants have sent and will send."""
         hold.closed = False
         for key in list(self._pending):
             if self._asks(key):
@@ -207,7 +211,7 @@ class Broker:
         self._changed.set()
 
     async def idle(self) -> None:
-        """Wait until no engine is in use: results arrive before their engine is put away."""
+        """Wait until no engine is in use. Results arrive before their engine is put away."""
         await asyncio.gather(*self._servers.values())
 
     async def close(self) -> None:
@@ -235,7 +239,7 @@ class Broker:
             await self._serve_engine(key)
 
     async def _next(self, turn: Hashable) -> Hashable | None:
-        """Wait for the next engine of this turn to serve; None where no request is left."""
+        """Wait for this turn's next engine to serve. None where no request is left."""
         while True:
             await _woken_tasks_start()
             pending = self._requested(turn)
@@ -283,14 +287,14 @@ class Broker:
             await asyncio.sleep(0)
 
     def _put_back(self, key: Hashable, failed: Sequence[_Ask]) -> None:
-        """Let each of the requests be sent again, without those of others."""
+        """Let each request be sent again, without other owners' requests."""
         for ask in failed:
             ask.alone = True
         self._pending[key] = [*failed, *self._pending.get(key, [])]
 
     async def _run(self, engine: Engine, key: Hashable, asks: Sequence[_Ask]) -> None:
-        """Call the engine once per method. A lost or hanging engine raises: it must not be put to
-        sleep in an orderly way."""
+        """Call the engine once per method. A lost or hanging engine raises, because it must not be
+        put to sleep in an orderly way."""
         by_method: dict[str, list[_Ask]] = {}
         for ask in asks:
             by_method.setdefault(ask.method, []).append(ask)
@@ -318,7 +322,7 @@ class Broker:
         return asks
 
     def _take(self, key: Hashable) -> list[_Ask]:
-        """Take the requests of the next call: all of them, a share of each owner's where there are
+        """Take the requests for the next call: all requests, or each owner's share where there are
         owners."""
         asks = self._take_all(key)
         chosen = next_share(asks, self.sharing)
@@ -330,8 +334,8 @@ class Broker:
 
     async def _more(self, key: Hashable) -> bool:
         """Wait until the awake engine's next requests are ready. False where nobody can send it
-        any, or where another engine of its turn is ready and fits beside it: this one has another
-        turn when its requests are there."""
+        any. False also where another engine in its turn is ready and fits beside it: this engine
+        has another turn when its requests are there."""
         turn = self._residency.turn_of(key)
         while True:
             await _woken_tasks_start()
@@ -348,7 +352,7 @@ class Broker:
             await self._change()
 
     async def _change(self) -> None:
-        """Wait until a participant or a request comes or goes; among owners also until another
+        """Wait until a participant or a request comes or goes. With owners, also until another
         engine's requests may have become overdue."""
         self._changed.clear()
         owned = any(participant.owner is not None for participant in self._participants)
@@ -357,8 +361,9 @@ class Broker:
                 await self._changed.wait()
 
     def _overdue(self, turn: Hashable) -> Hashable | None:
-        """The ready engine of this turn whose owned requests have waited longest, among those that
-        may have the next call: one that needs the memory of others has waited `sharing.turn_s`."""
+        """Return this turn's ready engine whose owned requests have waited longest, among the
+        engines that may have the next call. An engine that needs other engines' memory has waited
+        `sharing.turn_s`."""
         waits: dict[Hashable, float] = {}
         now = asyncio.get_running_loop().time()
         for key in self._requested(turn):
@@ -370,11 +375,12 @@ class Broker:
         return max(waits, key=waits.__getitem__, default=None)
 
     def _asks(self, key: Hashable) -> list[_Ask]:
-        """The engine's pending requests that may be served and that somebody still waits for."""
+        """Return the engine's pending requests that may be served and that somebody still waits
+        for."""
         return [ask for ask in self._pending.get(key, []) if ask.is_due]
 
     def _is_ready(self, key: Hashable) -> bool:
-        """Whether the engine's pending requests are to be served now."""
+        """Return whether the engine's pending requests are to be served now."""
         asks = self._asks(key)
         for ask in asks:
             if ask.participant is not None and key in ask.participant.preparing:
@@ -387,13 +393,13 @@ class Broker:
         return any(participant.may_ask(key) for participant in self._participants)
 
     def _requested(self, turn: Hashable) -> list[Hashable]:
-        """The engines of this turn with pending requests, the first asked first."""
+        """Return this turn's engines with pending requests, the first asked first."""
         keys = [key for key in self._pending if self._asks(key)]
         return [key for key in keys if self._residency.turn_of(key) == turn]
 
     def _coming(self, turn: Hashable) -> list[Hashable]:
-        """The engines of this turn with pending requests, then those that participants name and
-        may send requests to soon."""
+        """Return this turn's engines with pending requests, then the engines that participants name
+        and may send requests to soon."""
         keys = self._requested(turn)
         for participant in self._participants:
             for key in participant.engines or ():
@@ -410,7 +416,7 @@ async def _woken_tasks_start() -> None:
 
 
 def call_deadlines(timeouts: Sequence[tuple[Hashable, float]]) -> Mapping[Hashable, float]:
-    """Return the longest deadline of the rewards that share an engine, by the engine's key."""
+    """Return the longest deadline among the rewards that share an engine, by the engine's key."""
     longest: dict[Hashable, float] = {}
     for key, seconds in timeouts:
         longest[key] = max(seconds, longest.get(key, 0.0))

@@ -1,11 +1,11 @@
-"""The rows of a batch about which watchers (rewards with the entry `watch`) are asked.
+"""Draw the rows in a batch about which watchers (rewards with the entry `watch`) are asked.
 
-A row is drawn where h(seed, step, prompt, response) < rows, h being uniform in [0, 1) and both
-texts: the same rows in a run that is resumed, in whatever order responses arrive and however rows
-are cut into files and batches, and other ones in a trainer's every call. Equal responses to equal
-prompts share a fate, at no bias. Rewards that compare the responses of a prompt are asked about all
-of them or none: their h takes the group instead. Shares are nested: a watcher of 5 % of the rows is
-asked about some of those that one of 10 % sees.
+A row is drawn where h(seed, step, prompt, response) < rows, with h uniform in [0, 1) and prompt and
+response as texts. A resumed run draws the same rows, in whatever order responses arrive and however
+rows are cut into files and batches. Every call of a trainer draws other rows. Equal responses to
+equal prompts are drawn together, at no bias. Rewards that compare a prompt's responses are asked
+about all of them or none: their h takes the group instead. Shares are nested: a watcher with 5 % of
+the rows is asked about some of the rows that a watcher with 10 % sees.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from rmrl.types import ScoreResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """The draw of one batch."""
+    """One batch's draw."""
 
     seed: int = 0
     step: int = 0
-    """Step of the run; 0 where there are no steps (files, servers): `every` has no effect."""
+    """The run's step. 0 where there are no steps (files, servers): `every` has no effect."""
     rows: Literal["share", "validation", "all", "none"] = "share"
     """validation: all rows for watchers with `validation`, none for others."""
 
     def skipped(
         self, watch: Watch | None, row: ResponseRow, *, whole_groups: bool
     ) -> ScoreResult | None:
-        """Return the result of a row that was not drawn; None where the reward is to be asked.
+        """Return the result for a row that was not drawn. None where the reward is to be asked.
 
-        `whole_groups`: all responses of a prompt are drawn, or none.
+        `whole_groups`: all responses to a prompt are drawn, or none.
         """
         if watch is None or self.rows == "all" or (self.rows == "validation" and watch.validation):
             return None
@@ -59,7 +59,7 @@ class Draw:
 
 
 ANY_STEP = Draw()
-"""The draw of files and servers, which have no steps."""
+"""The draw for files and servers, which have no steps."""
 
 
 def _result(why: str) -> ScoreResult:

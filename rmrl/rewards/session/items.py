@@ -1,4 +1,4 @@
-"""The input of a reward for one response."""
+"""A reward's input for one response."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Messages, Prompt, ScoreItem
 
 OTHER_ANSWER = "I do not know."
-"""A response for trials where a row has no reference answer, and the second one of rewards that
-compare."""
+"""A response for trials where a row has no reference answer, and the second response for rewards
+that compare."""
 _TEXTS_OF_PROMPT = ("messages", "rm_prompts", "ground_truth", "extra_info")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseRow:
-    """One response to be scored, from whichever engine or file.
+    """One response to score, from whichever engine or file.
 
-    Rewards read U+FFFD for a lone surrogate, in the response and in all that the row has beside it:
-    tokenizers refuse half a character, and no policy writes one.
+    Rewards read U+FFFD for a lone surrogate, in the response and in everything else the row has.
+    Tokenizers refuse half a character, and no policy writes one.
     """
 
     prompt: Prompt
     text: str
     finish_reason: str = "stop"
     tokens: int = 0
-    """Number of response tokens; 0 where it is unknown."""
+    """Number of response tokens. 0 where the number is unknown."""
     group: int = 0
-    """Responses of one prompt share it."""
+    """Group number, equal for all responses to one prompt."""
     group_key: bytes = b""
-    """Equal for the rows of a group in every batch and file; b"" where `prompt.id` says which
-    prompt it is."""
+    """Equal for a group's rows in every batch and file. b"" where `prompt.id` identifies the
+    prompt."""
     token_ids: Sequence[int] | np.ndarray = ()
-    """Ids of the response tokens; () where only the text is known."""
+    """Ids of the response tokens. () where only the text is known."""
     step: int | None = None
-    """Number of the update that the response trains; None where it trains none."""
+    """Number of the update that the response trains. None where it trains no update."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", replaced(self.text))
@@ -55,7 +55,8 @@ class ResponseRow:
 
 
 def score_item(row: ResponseRow, spec: RewardSpec) -> ScoreItem:
-    """Build the input of the reward `spec`: its own rm_prompt and all other fields of the row."""
+    """Build the input for the reward `spec`: its own rm_prompt and all other fields from the
+    row."""
     return ScoreItem(
         prompt_id=row.prompt.id,
         messages=row.prompt.messages,
@@ -76,7 +77,7 @@ def score_item(row: ResponseRow, spec: RewardSpec) -> ScoreItem:
 
 
 def rm_prompt(prompt: Prompt, spec: RewardSpec) -> str | Messages:
-    """Return the first of these that is not empty: rm_prompt_<the spec's own>, rm_prompt_<name>,
+    """Return the first rm_prompt that is not empty: rm_prompt_<the spec's own>, rm_prompt_<name>,
     rm_prompt_<i>, rm_prompt, the last user turn."""
     keys = [spec.name, str(spec.model_index), ""]
     if spec.rm_prompt is not None:

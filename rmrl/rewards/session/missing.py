@@ -1,4 +1,4 @@
-"""Budgets of missing verdicts: a policy must not learn from a judge that is not there."""
+"""Budgets for missing verdicts: a policy must not learn from a judge that is not there."""
 
 from __future__ import annotations
 
@@ -24,29 +24,30 @@ user's own function."""
 _NOT_MISSING = ("ok", "skipped")
 
 UNCLOSED = "ends inside its thinking"
-"""Beside a status: of responses about which the component was not asked."""
+"""Stands beside a status for responses about which the component was not asked."""
 UNCLOSED_SHARE = 0.95
 UNCLOSED_ROWS = 20
-"""Responses without the part that a reward reads are no failure of the reward and in no budget, up
-to this share of at least this many; above it nearly nothing is rewarded."""
+"""Responses without the part that a reward reads are no failure of the reward and count for no
+budget, up to this share of at least this many. Above the share nearly nothing is rewarded."""
 
 
 @dataclass(slots=True)
 class VerdictCounts:
-    """Counts of one component's verdicts by status, over any number of batches."""
+    """Counts one component's verdicts by status, over any number of batches."""
 
     rows: int = 0
-    """Number of responses, those that were `skipped` included."""
+    """Number of responses, `skipped` responses included."""
     statuses: Counter[str] = field(default_factory=Counter)
     """Status -> number of responses that the component had to score."""
     examples: dict[str, str] = field(default_factory=dict)
-    """Status -> the first detail seen with it; "<status>, <UNCLOSED>" -> that of `unasked`."""
+    """Status -> the first detail seen with it. "<status>, <UNCLOSED>" -> the first detail of an
+    `unasked` response."""
     unasked: Counter[str] = field(default_factory=Counter)
-    """The same for those that count for no budget: `ScoreResult.unasked`."""
+    """Status -> number of responses that count for no budget (`ScoreResult.unasked`)."""
 
     def add(self, results: Sequence[ScoreResult], takes_part_B: np.ndarray | None = None) -> None:
         """Count more results. Where the component takes no part in the reward (bool, one per
-        result) only the row is counted."""
+        result), only the row is counted."""
         takes_part_B = np.ones(len(results), dtype=bool) if takes_part_B is None else takes_part_B
         for result, takes_part in zip(results, takes_part_B, strict=True):
             self.rows += 1
@@ -61,7 +62,7 @@ class VerdictCounts:
                 self.examples.setdefault(key, result.detail)
 
     def merge(self, other: VerdictCounts) -> None:
-        """Add the counts of further batches."""
+        """Add the counts from further batches."""
         self.rows += other.rows
         self.statuses += other.statuses
         self.unasked += other.unasked
@@ -101,7 +102,8 @@ class VerdictCounts:
         return statuses
 
     def missing(self, cause: str = "") -> int:
-        """Number of missing verdicts that budgets bound, for any cause or for one of CAUSES."""
+        """Return the number of missing verdicts that budgets bound, for any cause or for one cause
+        in CAUSES."""
         return sum(
             count - self.unasked[status]
             for status, count in self.statuses.items()
@@ -111,7 +113,7 @@ class VerdictCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrun:
-    """A budget that was exceeded. `cause` is "" for `reward.max_missing`, which bounds all causes
+    """An exceeded budget. `cause` is "" for `reward.max_missing`, which bounds all causes
     together."""
 
     cause: str
@@ -119,7 +121,7 @@ class Overrun:
     asked: int
     allowed: float
     unclosed: bool = False
-    """Nearly all responses end inside their thinking."""
+    """Whether nearly all responses end inside their thinking."""
 
     def __str__(self) -> str:
         said = "gave no verdict for"
@@ -141,7 +143,8 @@ class Overrun:
 
 
 def is_missing(status: str, cause: str = "") -> bool:
-    """Return whether the status is that of a missing verdict, for any cause or one of CAUSES."""
+    """Return whether the status means a missing verdict, for any cause or for one cause in
+    CAUSES."""
     return status in CAUSES[cause] if cause else status not in _NOT_MISSING
 
 
@@ -150,9 +153,10 @@ def overruns(
 ) -> Iterator[Overrun]:
     """Yield the budgets that a component's verdicts exceed.
 
-    `allowed` bounds all causes together, `by_cause` one of them (0..1 each). Where a gate left a
-    component with a few rows, one missing verdict alone exceeds none. Responses about which it was
-    not asked count for `allowed` where they are nearly all (UNCLOSED_SHARE).
+    `allowed` bounds all causes together, `by_cause` bounds one cause (0..1 each). A gate may leave
+    a component with a few rows: one missing verdict alone then exceeds no budget. Responses about
+    which the component was not asked count for `allowed` where they are nearly all
+    (UNCLOSED_SHARE).
     """
     unasked = counts.unasked.total()
     if counts.asked >= UNCLOSED_ROWS and unasked / counts.asked > max(UNCLOSED_SHARE, allowed):
@@ -175,10 +179,10 @@ def check_missing(
     takes_part_BC: np.ndarray | None = None,
 ) -> None:
     """Raise MissingVerdictsError where a component lacks more than its share of one batch's
-    verdicts, see `overruns`.
+    verdicts, by `overruns`.
 
-    Rows on which the component takes no part in the reward (`takes_part_BC`, bool [B, C]; None: it
-    takes part in all) count for no budget.
+    Rows on which the component takes no part in the reward (`takes_part_BC`, bool [B, C]) count for
+    no budget. None: the component takes part in all rows.
     """
     for c, (name, column) in enumerate(zip(scores.names, scores.results, strict=True)):
         takes_part_B = np.ones(len(column), dtype=bool)

@@ -1,4 +1,4 @@
-"""Hints from the scores of the last steps at samples worth reading. They raise no alarm and change
+"""Hints at samples worth reading, from the last steps' scores. Hints raise no alarm and change
 nothing.
 
 divergence     two components are anticorrelated: the policy probably exploits one of them
@@ -10,10 +10,10 @@ repeated       a judge wrote one and the same text about many different inputs
 opposition     the reward rises over the steps while a watcher (entry `watch`) falls: the policy
                learns something else than what the watcher sees (Goodhart), if higher is better
 
-A hint needs evidence besides its threshold, so that a few unlucky samples make none: correlations
-and shares must be clear of 0, and of the threshold, by EVIDENCE standard errors. Correlations are
-taken over all responses of the window; the trends of `opposition` over the steps in which the
-watcher was asked, and correlations within them, see `trend`.
+A hint needs evidence besides its threshold, so that a few unlucky samples give no hint.
+Correlations and shares must be clear of 0, and clear of the threshold, by EVIDENCE standard errors.
+Correlations are taken over all responses in the window. `opposition` uses trends over the steps in
+which the watcher was asked, and correlations within these steps, as in `trend`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from rmrl.rewards.session.trend import Opposition
 from rmrl.types import Metrics, RewardBatch, ScoreResult, Scores
 
 EVIDENCE = 4.0
-"""Number of standard errors; by chance alone about one test in 30000 exceeds it."""
+"""Number of standard errors. By chance alone about one test in 30000 exceeds it."""
 SAMPLES_NAMED = 3
 _UNREAD = ("unparseable", "judge_truncated", "judge_refused")
 _CONSTANT_FROM_VERDICTS = 64
 _CONSTANT_SPREAD = 1e-9
-"""Share of the largest value; a smaller spread is rounding."""
+"""Share of the largest value. A smaller spread is rounding."""
 _TOO_LARGE = 1e100
 _REPEATED_FROM_INPUTS = 8
 _REPEATED_FROM_CHARACTERS = 24
@@ -46,7 +46,7 @@ _REPEATED_FROM_CHARACTERS = 24
 
 @dataclass(slots=True)
 class PairMoments:
-    """Count, means and centred sums of pairs; two of them add up without the original pairs."""
+    """Count, means and centred sums of pairs. Two of these add up without the original pairs."""
 
     n: int = 0
     mean_x: float = 0.0
@@ -57,8 +57,8 @@ class PairMoments:
 
     @classmethod
     def of(cls, x: np.ndarray, y: np.ndarray) -> PairMoments:
-        """Moments over the positions where both are numbers whose squares are finite; arrays of
-        shape [B]."""
+        """Return the moments over the positions where both arrays (shape [B]) have numbers with
+        finite squares."""
         both = (np.abs(x) < _TOO_LARGE) & (np.abs(y) < _TOO_LARGE)
         x = x[both]
         y = y[both]
@@ -89,8 +89,8 @@ class PairMoments:
 
     @property
     def correlation(self) -> float | None:
-        """Pearson's r; None where a side is constant or there is too little evidence that r is not
-        0."""
+        """Pearson's r. None where a side is constant, or where the evidence that r is not 0 is too
+        small."""
         flat_x = self.n * (_CONSTANT_SPREAD * self.mean_x) ** 2
         flat_y = self.n * (_CONSTANT_SPREAD * self.mean_y) ** 2
         if self.n < 4 or self.xx <= flat_x or self.yy <= flat_y:
@@ -105,16 +105,16 @@ class PairMoments:
 
 @dataclass(slots=True)
 class _Step:
-    """Summary of one step in plain numbers, so that a checkpoint can store it."""
+    """One step's summary in plain numbers, so that a checkpoint can store it."""
 
     pairs: dict[str, PairMoments] = field(default_factory=dict)
     """Key of a pair -> its moments."""
     asked: dict[str, int] = field(default_factory=dict)
-    """Component -> number of responses that it had to score."""
+    """Component -> number of responses that the component had to score."""
     unread: dict[str, int] = field(default_factory=dict)
     """Component -> number of verdicts that could not be read."""
     unasked: dict[str, int] = field(default_factory=dict)
-    """Component -> number of responses that lack what it reads."""
+    """Component -> number of responses that lack the part it reads."""
     span: dict[str, tuple[float, float, int]] = field(default_factory=dict)
     """Component -> smallest score, largest score, number of scores."""
 
@@ -128,7 +128,7 @@ class _Hint:
     """Positions in the step, counted from 0."""
 
     def line(self, step: int) -> str:
-        """Return the hint as a line for a reader; samples are counted from 1."""
+        """Return the hint as a line for a reader. Samples are counted from 1."""
         numbers = [str(i + 1) for i in sorted(self.samples[:SAMPLES_NAMED])]
         if not numbers:
             return f"step {step}: {self.text} (none of them in this step)"
@@ -140,8 +140,8 @@ class _Hint:
 
 
 class Monitor:
-    """Hints of each step's scores, observed once and in order. `metrics` counts the hints that
-    hold, including those that are not repeated."""
+    """Finds hints in each step's scores. Observe each step once and in order. `metrics` counts the
+    hints that hold, repeated or not."""
 
     def __init__(self, settings: RewardMonitorConfig, *, watchers: Collection[str] = ()) -> None:
         """`watchers`: names of the components with the entry `watch`."""
@@ -160,11 +160,10 @@ class Monitor:
         *,
         rewards: RewardBatch | None = None,
     ) -> list[str]:
-        """Return new hints, one line each; none of them returns within `window` steps. `lengths`:
-        response tokens, shape [B]; `rewards`: what the scores were combined into, for the hints of
-        watchers.
+        """Return new hints, one line each. A hint does not return within `window` steps. `lengths`:
+        response tokens, shape [B]. `rewards`: the combined scores, for the watchers' hints.
 
-        Samples are counted from 1 among the step's lines of samples.jsonl.
+        Samples are counted from 1 among the step's lines in samples.jsonl.
         """
         if not self._settings.enable or not len(lengths):
             return []
@@ -193,13 +192,13 @@ class Monitor:
         return lines
 
     def metrics(self) -> Metrics:
-        """`monitor/hints`: the number of hints that hold at the last step."""
+        """Return `monitor/hints`: the number of hints that hold at the last step."""
         if self._settings.enable:
             return {"monitor/hints": float(self._holding)}
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a JSON-compatible state of at most a few hundred numbers per step."""
+        """Return a JSON-compatible state with at most a few hundred numbers per step."""
         watched = {name: each.steps for name, each in self._watched.items()}
         return {
             "steps": [asdict(step) for step in self._steps],
@@ -208,7 +207,7 @@ class Monitor:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue as if there had been no pause. With a smaller window than the saved one, its
+        """Continue as if there had been no pause. If the window is smaller than the saved one, its
         last steps count."""
         self._reported = {key: int(step) for key, step in state["said"].items()}
         self._steps.clear()
@@ -361,7 +360,7 @@ class Monitor:
 
 
 class _Now:
-    """Results and scores of one step by component."""
+    """One step's results and scores by component."""
 
     def __init__(self, scores: Scores, lengths: np.ndarray) -> None:
         self.names = scores.names
@@ -392,8 +391,8 @@ class _Now:
 
 
 def share_at_least(hits: int, total: int) -> float:
-    """Lower end of Wilson's interval: the true share is not below this, by EVIDENCE standard
-    errors."""
+    """Return the lower end of Wilson's interval: the true share is not below this, by EVIDENCE
+    standard errors."""
     p = hits / total
     z2 = EVIDENCE**2
     centre = p + z2 / (2 * total)
@@ -406,7 +405,7 @@ def _key(*parts: str) -> str:
 
 
 def _standard(values: np.ndarray) -> np.ndarray:
-    """Centred and scaled over the finite positions; 0 everywhere when constant."""
+    """Centre and scale over the finite positions. Return 0 everywhere for a constant."""
     finite = values[np.isfinite(values)]
     spread = float(finite.std()) if len(finite) else 0.0
     if spread == 0:

@@ -1,4 +1,4 @@
-"""Dependencies between components: gates, products, ensembles, and the components that run while
+"""Dependencies between components: gates, products, ensembles, and components that run while
 responses still come in."""
 
 from __future__ import annotations
@@ -12,32 +12,31 @@ from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms.chain import compared
 
 COSTS: Mapping[str, int] = {"embed": 1, "pooling": 2, "token_pooling": 2, "generate": 4}
-"""Rank of an engine's runner by what one response costs; rules have 0, servers 3."""
+"""Rank of an engine's runner by the cost of one response. Rules have 0, servers 3."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """Positions of specs. `ensembles` are computed from `members` when all else is there."""
+    """Positions of specs. `ensembles` are computed from `members` when everything else is there."""
 
     gates: tuple[tuple[int, ...], ...]
     cheaper: tuple[tuple[int, ...], ...]
-    """For each component: the components that run before it because a 0 of theirs settles the
-    row."""
+    """For each component: the components that run before it because their 0 settles the row."""
     streamable: tuple[int, ...]
     """Components that score rows as they come."""
     ahead: tuple[int, ...]
     """Components whose requests can be rendered as rows come, for engines that have room later."""
     deferred: tuple[int, ...]
-    """Components that start with all rows, `ahead` not among them."""
+    """Components that start with all rows, without the components in `ahead`."""
     members: Mapping[int, tuple[int, ...]]
     drawn_in_groups: frozenset[int]
-    """Components that are asked about all responses of a prompt or none, where they are not asked
+    """Components that are asked about all responses to a prompt or none, where they are not asked
     about all rows."""
 
 
 def graph_of(specs: Sequence[RewardSpec], *, how: str, scheduled: Collection[str] = ()) -> Graph:
-    """Build the graph. `how` is reward.combine, `scheduled` are names whose weight changes. Gates
-    and members are checked names."""
+    """Build the graph. `how` is reward.combine. `scheduled` has the names whose weight changes.
+    Gates and members are checked names."""
     index = {spec.name: c for c, spec in enumerate(specs)}
     members: dict[int, tuple[int, ...]] = {}
     gates: list[tuple[int, ...]] = []
@@ -85,7 +84,7 @@ def graph_of(specs: Sequence[RewardSpec], *, how: str, scheduled: Collection[str
 
 
 def cost(spec: RewardSpec) -> int:
-    """Rank of the cost of one score; see COSTS."""
+    """Return the rank of one score's cost, from COSTS."""
     ranks = [COSTS[engine.runner] for engine in spec.engines.values()]
     if spec.remote is not None:
         ranks.append(3)
@@ -93,8 +92,8 @@ def cost(spec: RewardSpec) -> int:
 
 
 def _cheaper(c: int, specs: Sequence[RewardSpec], scheduled: Collection[str]) -> tuple[int, ...]:
-    """Components whose 0 settles a product: scores that count everywhere and unchanged. A transform
-    may lift a 0; a weight of 0 only observes."""
+    """Return the components whose 0 settles a product: their scores count everywhere and unchanged.
+    A transform may lift a 0. A component with weight 0 only observes."""
     others: list[int] = []
     for other, spec in enumerate(specs):
         combines = REWARD_KINDS[spec.kind].combines

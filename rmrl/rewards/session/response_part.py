@@ -1,8 +1,8 @@
-"""The part of a response that a reward reads: entry `reads`.
+"""The part of a response that a reward reads (entry `reads`).
 
-Every kind is asked through `PartReader`, so all see the part as the response. The number of tokens,
-their ids and the reason why the response ended stay those of the whole response; the ends of steps
-are moved back to their places in it.
+Every kind is called through `PartReader`, so all kinds see the part as the response. Token number,
+token ids and finish reason stay those of the whole response. The ends of steps are moved back to
+their places in the whole response.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _HEADING = re.compile(
     r"\[(?=\s*(?:system|developer|user|assistant|tool|function)\b)",
     re.IGNORECASE,
 )
-"""The bracket of a heading at the start of a line, of all characters that end one."""
+"""Match a heading's bracket at the start of a line, after any character that ends a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartText:
-    """A part of a response, with the places of its pieces in it."""
+    """A response part, with its pieces' places in the response."""
 
     text: str
     pieces: tuple[Span, ...] = ()
     """() where the part is no piece of the response."""
     unclosed: bool = False
-    """The response ends inside its thinking, so the part is not whole."""
+    """Whether the response ends inside its thinking, so that the part is not whole."""
 
     def place(self, end: int) -> int:
-        """Return the place in the response of a place `end` of the part: both count the characters
+        """Return the place in the response for a place `end` in the part. Both count the characters
         before them."""
         starts: list[int] = []
         position = 0
@@ -94,7 +94,8 @@ def part_of(item: ScoreItem, reads: Reads) -> PartText:
 
 
 def part_item(item: ScoreItem, reads: Reads) -> ScoreItem:
-    """Return the item as a kind sees it: with the part as the response, as far as it is there."""
+    """Return the item as a kind sees it: with the part as the response, as far as the part is
+    there."""
     if reads.part == "all":
         return item
     part = part_of(item, reads)
@@ -102,7 +103,7 @@ def part_item(item: ScoreItem, reads: Reads) -> ScoreItem:
 
 
 class PartReader:
-    """Asks a kind about parts of responses."""
+    """Calls a kind with response parts."""
 
     def __init__(self, kind: ItemScorer, spec: RewardSpec, counts: Counts) -> None:
         self._kind = kind
@@ -110,8 +111,8 @@ class PartReader:
         self._counts = counts
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        """Return one result per item of a whole response. Raises RewardFunctionError where the kind
-        returns another number, and what the kind raises."""
+        """Return one result per item with a whole response. Raises RewardFunctionError where the
+        kind returns another number of results, and any error that the kind raises."""
         reads = self._spec.reads
         parts = [part_of(item, reads) for item in items]
         if reads.parts_thinking:
@@ -151,11 +152,11 @@ class PartReader:
 
 
 def transcript(item: ScoreItem) -> str:
-    """Return the conversation as text: every turn of the prompt, calls and results of tools
-    included, and the response.
+    """Return the conversation as text: every turn in the prompt, tool calls and results included,
+    and the response.
 
-    A turn begins with its role in brackets on a line of its own; such a line in a turn's own text
-    is indented by a space. A response that continues the prompt's last turn stands in that turn.
+    A turn begins with its role in brackets on its own line. Such a line in a turn's own text is
+    indented by a space. A response that continues the prompt's last turn stands in that turn.
     """
     turns: list[tuple[str, str]] = []
     for message in item.messages:

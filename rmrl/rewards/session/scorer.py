@@ -58,8 +58,8 @@ class Scorer:
         tokenizer: Callable[[str], Any],
         rule_workers: int = 2,
     ) -> None:
-        """`specs`: components and the parts of ensembles; `tokenizer` loads (and caches) the
-        tokenizer of a checkpoint."""
+        """`specs`: components and the parts of ensembles. `tokenizer` loads (and caches) a
+        checkpoint's tokenizer."""
         self.parts = tuple(specs)
         self.specs = tuple(spec for spec in specs if not spec.part_of)
         self._settings = settings
@@ -100,9 +100,10 @@ class Scorer:
     def open(
         self, *, owner: Owner | None = None, ahead: bool = False, draw: Draw = ANY_STEP
     ) -> Session:
-        """Open a session that takes responses as they are finished; pass it to `finish` when it has
-        them all. With an `owner` other sessions may be open beside it: pass it to `finish_beside`.
-        `ahead`: see `Session`; `draw`: the rows about which watchers are asked."""
+        """Open a session that takes responses as they are finished. Pass the session to `finish`
+        when it has them all. With an `owner`, other sessions may be open beside it, and you pass it
+        to `finish_beside`. `ahead`: as in `Session`. `draw`: the rows about which watchers are
+        asked."""
         session = Session(
             self.parts,
             self._graph,
@@ -120,8 +121,8 @@ class Scorer:
     async def finish(
         self, session: Session, *, step: int = 0, learn: bool = True, within_budget: bool = True
     ) -> RewardBatch:
-        """Return the rewards of all rows of a session. `step` picks the weights of schedules;
-        without `learn` running statistics stay.
+        """Return the rewards for all rows in a session. `step` picks the weights from schedules.
+        Without `learn`, running statistics do not change.
 
         Without `within_budget` any number of verdicts may be missing: offline scoring checks the
         budget at the end of the file. Raises RewardFunctionError (a drop-in raised or miscounted),
@@ -154,12 +155,13 @@ class Scorer:
     async def finish_beside(
         self, session: Session, *, state: Mapping[str, Any]
     ) -> tuple[RewardBatch, dict[str, Any]]:
-        """Return the rewards of a session with an owner, and the running statistics after it.
+        """Return the rewards for a session with an owner, and the running statistics after the
+        session.
 
-        `state`: the statistics before it, those of its owner alone. Other sessions go on: an error
-        or the cancellation of this one ends none of their calls, and engines stay as they are
-        (`settle`). The batch has no metrics of the scorer (`take_metrics`). Any number of verdicts
-        may be missing. Errors as in `finish`.
+        `state`: the owner's own statistics before the session. Other sessions go on. An error or a
+        cancellation in this session ends none of their calls, and engines stay as they are
+        (`settle`). The batch has no scorer metrics (`take_metrics`). Any number of verdicts may be
+        missing. Errors as in `finish`.
         """
         try:
             results = await session.finish()
@@ -171,20 +173,20 @@ class Scorer:
         return batch, self.state_dict()
 
     async def settle(self) -> None:
-        """Put idle engines away as far as the budget of memory asks for it; no session is open."""
+        """Put idle engines away as far as the memory budget asks for it. No session is open."""
         if not self._sessions:
             await self.residency.settle()
 
     def share_engines(self, *, call_requests: int, turn_s: float) -> None:
-        """Set how sessions with owners share the engines, see `Sharing`."""
+        """Set how sessions with owners share the engines."""
         self._broker.sharing.call_requests = call_requests
         self._broker.sharing.turn_s = turn_s
 
     async def call_engine(
         self, c: int, role: str, method: str, requests: Sequence[Any], *, owner: Owner
     ) -> list[Any]:
-        """Return the results of requests to the engine that entry c of `parts` has in a role, sent
-        beside those of the sessions. Errors as in `finish`."""
+        """Send requests to the engine that entry c in `parts` has in a role, and return the
+        results. The requests travel beside the sessions' requests. Errors as in `finish`."""
         engine = self.parts[c].engines[role]
         with self._broker.participant([engine.key], owner=owner):
             return await self._ask(engine, method, requests)
@@ -198,15 +200,15 @@ class Scorer:
         within_budget: bool = True,
         draw: Draw = ANY_STEP,
     ) -> RewardBatch:
-        """Return the rewards of a complete batch; errors as in `finish`."""
+        """Return the rewards for a complete batch. Errors as in `finish`."""
         session = self.open(draw=draw)
         for position, row in enumerate(rows):
             session.add(position, row)
         return await self.finish(session, step=step, learn=learn, within_budget=within_budget)
 
     def take_seconds(self) -> dict[str, float]:
-        """Return for each entry of `parts` the seconds since the last call in which it was at work
-        or waited for its engine's turn. Sessions that overlap count once."""
+        """Return, for each entry in `parts`, the seconds since the last call in which it was at
+        work or waited for its engine's turn. Sessions that overlap count once."""
         now = asyncio.get_running_loop().time()
         seconds: dict[str, float] = {
             self.parts[c].name: busy.take(now) for c, busy in self._times.items()
@@ -214,8 +216,8 @@ class Scorer:
         return seconds
 
     def share_done(self) -> float:
-        """Return the share of the open sessions' verdicts that have arrived, 0 to 1; 0 without a
-        session."""
+        """Return the share of the open sessions' verdicts that have arrived, 0 to 1. Return 0
+        without a session."""
         verdicts = 0
         total = 0
         for session in self._sessions:
@@ -225,8 +227,8 @@ class Scorer:
 
     @asynccontextmanager
     async def streaming(self, draw: Draw = ANY_STEP) -> AsyncIterator[Session]:
-        """Open a session for the block; an error in the block cancels what the session started.
-        Engines on the policy's devices are used from `finish` on."""
+        """Open a session for the block. An error in the block cancels everything that the session
+        started. Engines on the policy's devices are used from `finish` on."""
         session = self.open(ahead=True, draw=draw)
         try:
             yield session
@@ -249,7 +251,7 @@ class Scorer:
             self._store.close()
 
     async def results_of(self, c: int, rows: Sequence[ResponseRow]) -> list[ScoreResult]:
-        """Score `rows` with entry c of `parts` alone: no gates, no combination, no statistics.
+        """Score `rows` with entry c in `parts` alone: no gates, no combination, no statistics.
         Errors as in `finish`."""
         with self._broker.participant():
             results = await self.kind(c).score([score_item(row, self.parts[c]) for row in rows])
@@ -259,16 +261,16 @@ class Scorer:
         return results
 
     def tokenizer(self, path: str) -> Any:
-        """Return the tokenizer of a checkpoint; the first call loads it."""
+        """Return a checkpoint's tokenizer. The first call loads it."""
         return self._tokenizer(path)
 
     def items_for(self, c: int, rows: Sequence[ResponseRow]) -> list[ScoreItem]:
-        """Return the inputs of component c for `rows`."""
+        """Return component c's inputs for `rows`."""
         return [score_item(row, self.specs[c]) for row in rows]
 
     def kind(self, c: int) -> ItemScorer:
-        """Return what scores items of whole responses for entry c of `parts`: one kind for all
-        batches, made by the first call."""
+        """Return the object that scores items with whole responses for entry c in `parts`. The
+        first call makes one kind for all batches."""
         if c not in self._kinds:
             self._kinds[c] = self._made_kind(c)
         return self._kinds[c]
@@ -293,7 +295,7 @@ class Scorer:
         return kind if spec.reads.part == "all" else PartReader(kind, spec, self._counts[c])
 
     def state_dict(self) -> dict[str, Any]:
-        """Return running statistics of the transforms, by component, as JSON."""
+        """Return the transforms' running statistics by component, as JSON."""
         state: dict[str, Any] = {
             spec.name: chain.state_dict()
             for spec, chain in zip(self.parts, self._chains, strict=True)
@@ -301,7 +303,7 @@ class Scorer:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the statistics; components that `state` lacks start from nothing."""
+        """Restore the statistics. Components that `state` lacks start from nothing."""
         for spec, chain in zip(self.parts, self._chains, strict=True):
             if spec.name in state:
                 chain.load_state_dict(state[spec.name])
@@ -335,7 +337,7 @@ class Scorer:
         return calls
 
     async def _ask(self, engine: EngineSpec, method: str, requests: Sequence[Any]) -> list[Any]:
-        """The results of an engine; the requests name the reward's adapter there."""
+        """Return an engine's results. The requests name the reward's adapter there."""
         if engine.adapter:
             requests = [dataclasses.replace(each, adapter=engine.adapter) for each in requests]
         return await self._broker.ask(engine.key, method, requests)
@@ -420,8 +422,8 @@ class Scorer:
         return ensemble_results(member_results, np.asarray(columns), spec.options, spec.name)
 
     def take_metrics(self) -> Metrics:
-        """Return counts, shares and engines' figures since the last call. Ends the batch of the
-        requests that are sent once."""
+        """Return counts, shares and engine figures since the last call. The call ends the batch in
+        which each equal request is sent once."""
         metrics = self.residency.take_metrics()
         for spec, counts, ways in zip(self.parts, self._counts, self._calls, strict=True):
             for name, (hits, total) in counts.totals.items():

@@ -4,11 +4,10 @@
       engines with a pool of their own); others render their requests, which wait
     finish()  -> engines on the policy's devices, group judges; ensembles; -> results[c][b]
 
-A component that has gates waits for them and scores only the rows where they are open. With
-reward.combine=product a costlier component waits for the cheaper ones and does not score the rows
-where they gave 0. A watcher scores the rows that are drawn for it (`draw`). A row that is not
-scored has the status `skipped`; a component that is asked about no row waits for nothing and wakes
-no engine.
+A component with gates waits for them and scores only the rows where they are open. With
+reward.combine=product a costlier component waits for the cheaper ones and skips the rows where they
+gave 0. A watcher scores the rows that are drawn for it (`draw`). A row that is not scored has the
+status `skipped`. A component that is asked about no row waits for nothing and wakes no engine.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _OTHER_SOURCE = ScoreResult(
 
 @dataclass(slots=True)
 class _Chunk:
-    """Rows that are scored together; `done[c]` resolves to component c's results on them."""
+    """Rows that are scored together. `done[c]` resolves to component c's results on these rows."""
 
     rows: Sequence[ResponseRow]
     positions: Sequence[int]
@@ -48,28 +47,26 @@ class _Chunk:
 
 @dataclass(slots=True)
 class BusyTime:
-    """Seconds in which at least one call of a component was under way; overlapping ones count
-    once."""
+    """Counts the seconds in which at least one call to a component was under way. Overlapping calls
+    count once."""
 
     seconds: float = 0.0
     calls: int = 0
     since: float = 0.0
 
     def begin(self, now: float) -> None:
-        """A call begins."""
         if not self.calls:
             self.since = now
         self.calls += 1
 
     def end(self, now: float, *, earliest: float) -> None:
-        """A call ends; what lies before `earliest` does not count."""
+        """End a call. Time before `earliest` does not count."""
         self.calls -= 1
         if not self.calls:
             self.seconds += max(0.0, now - max(self.since, earliest))
 
     def take(self, now: float) -> float:
-        """Return the seconds since the last call of this method, those of calls that go on
-        included."""
+        """Return the seconds since the last `take`, with the seconds of calls that go on."""
         if self.calls:
             self.seconds += now - self.since
             self.since = now
@@ -79,8 +76,8 @@ class BusyTime:
 
 
 class Session:
-    """Scores rows as they come. Use `close` on a session that was not finished: it sends no more
-    requests."""
+    """Scores rows as they come. Use `close` on a session that was not finished: the session then
+    sends no more requests."""
 
     def __init__(
         self,
@@ -95,9 +92,9 @@ class Session:
         ahead: bool = False,
         times: Mapping[int, BusyTime] | None = None,
     ) -> None:
-        """`times`: also counts when the components are at work, with other sessions. `ahead`: rows
-        come over a long time, and requests to engines that have no room before
-        `finish` are rendered meanwhile, in parts."""
+        """`times`: also counts when the components are at work, together with other sessions.
+        `ahead`: rows come over a long time, and requests to engines without room before `finish`
+        are rendered meanwhile, in parts."""
         self._specs = specs
         self._graph = graph
         self._broker = broker
@@ -121,7 +118,7 @@ class Session:
         """Component -> when it was at work, waiting for its engine's turn included."""
 
     def add(self, position: int, row: ResponseRow) -> None:
-        """Add one response; `position` is its place in the batch. Positions must end up as 0 .. B -
+        """Add one response. `position` is its place in the batch. Positions must end up as 0 .. B -
         1."""
         self._rows[position] = row
         if self._graph.streamable:
@@ -133,8 +130,8 @@ class Session:
             self._render()
 
     async def finish(self) -> list[list[ScoreResult]]:
-        """Return the results of every component, [C][B], the parts of ensembles included. Raises
-        the first error of any of them."""
+        """Return every component's results, [C][B], with the ensembles' parts. Raises the first
+        error from any component."""
         for c in self._graph.streamable:
             self.streamed[c] = len(self._results[c])
         try:
@@ -170,17 +167,17 @@ class Session:
 
     @property
     def rows(self) -> list[ResponseRow]:
-        """All rows in order."""
+        """Return all rows in order."""
         return [row for _, row in sorted(self._rows.items())]
 
     @property
     def verdicts(self) -> int:
-        """Number of results so far, over all components."""
+        """Return the number of results so far, over all components."""
         return sum(map(len, self._results.values()))
 
     @property
     def verdicts_wanted(self) -> int:
-        """Number of results that the rows so far will have."""
+        """Return the number of results that the rows so far will have."""
         return len(self._rows) * len(self._specs)
 
     # --- starting work
@@ -193,7 +190,7 @@ class Session:
         self._start(waiting, self._graph.streamable)
 
     def _render(self) -> None:
-        """Start the components whose requests wait for `finish`, on the rows without them."""
+        """Start the components whose requests wait for `finish`, on the rows that they lack."""
         rows = self._unrendered
         self._unrendered = []
         self._start(rows, self._graph.ahead)
@@ -244,7 +241,8 @@ class Session:
     async def _scored(
         self, c: int, chunk: _Chunk, undrawn: Sequence[ScoreResult | None]
     ) -> list[ScoreResult]:
-        """`undrawn`: None where the component may be asked, else the result that settles it."""
+        """`undrawn`: None where the component may be asked, else the result that settles the
+        row."""
         results = list(undrawn)
         for g in self._graph.gates[c]:
             name = self._specs[g].name

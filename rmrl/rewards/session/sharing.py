@@ -1,6 +1,6 @@
-"""Fair use of engines by several owners of requests, such as the clients of a server.
+"""Fair use of engines by several request owners, such as a server's clients.
 
-A batch of training or of a file has no owner: it has the engines to itself.
+A batch from training or from a file has no owner. Such a batch has the engines to itself.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ class Client:
     """Somebody whose batches get an equal share of the engines."""
 
     served: int = 0
-    """Number of the last call that held requests of it; 0: none yet."""
+    """Number of the last call that held this client's requests. 0: no call yet."""
 
 
 @dataclass(slots=True, eq=False)
 class Owner:
-    """One batch among others that are scored at the same time: its requests wait for its own
+    """One batch among others that are scored at the same time. Its requests wait for its own
     participants alone."""
 
     client: Client = field(default_factory=Client)
@@ -29,23 +29,23 @@ class Owner:
 
 @dataclass(slots=True)
 class Sharing:
-    """Settings of a broker whose requests have owners, and the count of their calls."""
+    """Settings for a broker whose requests have owners, and the count of their calls."""
 
     call_requests: int = 256
-    """A call of an engine ends with the request that reaches this number, so that later owners
-    wait for no more than that."""
+    """An engine call ends with the request that reaches this number, so that later owners wait for
+    at most one such call."""
     turn_s: float = 5.0
-    """Seconds that requests wait for an engine that needs the memory of one that is in use."""
+    """Seconds that requests wait for an engine that needs the memory of an engine in use."""
     check_s: float = 0.5
     calls: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
 
 class OwnedRequests(Protocol):
-    """Requests of one owner for one engine."""
+    """One owner's requests to one engine."""
 
     requests: list[Any]
     since: float
-    """Time of the running loop when they came."""
+    """Time in the running loop when the requests came."""
     alone: bool
 
     @property
@@ -56,9 +56,9 @@ Asked = TypeVar("Asked", bound=OwnedRequests)
 
 
 def next_share(asks: Sequence[Asked], sharing: Sharing) -> list[Asked]:
-    """Return the requests of an engine's next call: all without an owner; of the others those of
-    the clients who were served longest ago, one part of each before a second one, up to
-    `sharing.call_requests`."""
+    """Return the requests for an engine's next call. Requests without an owner are all in. Owned
+    requests come from the clients who were served longest ago, one part from each before a second
+    one, up to `sharing.call_requests`."""
     unowned = [ask for ask in asks if ask.owner is None]
     if len(unowned) == len(asks):
         return unowned
@@ -79,15 +79,15 @@ def next_share(asks: Sequence[Asked], sharing: Sharing) -> list[Asked]:
 
 
 def oldest_wait(asks: Sequence[OwnedRequests], now: float) -> float | None:
-    """Return the seconds that the oldest of the owned requests has waited at `now`; None without
-    any."""
+    """Return the seconds that the oldest owned request has waited at `now`. None without owned
+    requests."""
     times = [ask.since for ask in asks if ask.owner is not None]
     return now - min(times) if times else None
 
 
 def _by_turns(asks: Sequence[Asked]) -> list[Asked]:
-    """Return the owned requests: the first part of every client, then the second ones, and so on;
-    within a round the client who was served longest ago first."""
+    """Return the owned requests: every client's first part, then the second parts, and so on.
+    Within a round the client who was served longest ago comes first."""
     parts: dict[Client, int] = {}
     ranked: list[tuple[int, int, int]] = []
     for position, ask in enumerate(asks):

@@ -1,32 +1,33 @@
 """Trends of step means: whether the reward rises while a watcher falls.
 
-Straight lines through the means of the last steps are compared with what the noise of the means
-draws by itself. That noise is not white: prompts of the same difficulty follow one another, and a
-policy that wandered off stays there for a while. So the residuals u of a line are taken as
-u_t = rho u_{t-1} + e_t, and rho as large as they allow:
+Straight lines through the last steps' means are compared with what the noise of the means draws by
+itself. That noise is not white: prompts with the same difficulty follow one another, and a policy
+that wandered off stays there for a while. So a line's residuals u are taken as u_t = rho u_{t-1} +
+e_t, and rho as large as the residuals allow:
 
     rho = (n r_1 + 2) / (n - 4),   plus TIMES_ITS_ERROR * sqrt((1 - rho^2) / n),   at most 1
 
-r_1 being their correlation from one step to the next, which is too small by about (2 + 4 rho) / n
-where a line was fitted. With rho = 1 the means are a random walk. The slope's variance is then
+where r_1 is the residuals' correlation from one step to the next. A fitted line makes r_1 too small
+by about (2 + 4 rho) / n. With rho = 1 the means are a random walk. The slope's variance is then
 
     b = sum x y / sum x^2,   var(b) = s^2 sum_k (sum_{t >= k} rho^(t-k) x_t)^2 / (sum x^2)^2
 
-x being centred and s^2 the variance of the e. A sudden fall is no straight line, and its own
-residuals follow one another for that reason alone: where there are enough steps before it, rho is
-that of a line through them, and s^2 the larger one of both. Means are weighted by the number of
-rows behind them.
+where x is centred and s^2 is the variance of e. A sudden fall is no straight line, and its own
+residuals follow one another for that reason alone. Where there are enough steps before the fall,
+rho comes from a line through these steps, and s^2 is the larger one of both. Means are weighted by
+the number of rows behind them.
 
 This asks for much: a policy that gives in to its reward loses quality fast at first and slowly
-later, and what such a curve leaves of a straight line looks like noise that stays. But there is a
-second witness. Under selection by the reward r a quality q of the responses moves by
+later. What such a curve leaves of a straight line looks like noise that stays. But there is a
+second witness. Under selection by the reward r, a response quality q moves by
 
     E(q') - E(q) = cov(w(r), q)
 
-where w, their relative frequency after the update, rises with r (Price, Selection and covariance,
-1970). So where, among the responses of the same step, those with more reward have less of q, by
-AGAINST standard errors of their correlation over the last RECENT steps, a fall is what training on
-r is to be expected to do, and the noise about both lines is taken as white (rho = 0).
+where w, the response's relative frequency after the update, rises with r (Price, Selection and
+covariance, 1970). So the lines have a witness where, among responses in the same step, more reward
+goes with less q, by AGAINST standard errors of their correlation over the last RECENT steps.
+Training on r is then expected to make q fall, and the noise about both lines is taken as white (rho
+= 0).
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ TIMES_ITS_ERROR = 3.0
 AGAINST = 4.0
 """Standard errors by which the correlation within steps is below 0."""
 RECENT = 16
-"""Last steps over which it is taken."""
+"""Last steps over which that correlation is taken."""
 _OWN_NOISE_FROM = 16
-"""Steps of a line from which its own residuals say how large the noise is."""
+"""Steps in a line from which its own residuals say how large the noise is."""
 _BEFORE_FROM = 12
-"""Steps before a line from which theirs do."""
+"""Steps before a line from which their residuals say how large the noise is."""
 _CONSTANT_SPREAD = 1e-9
-"""Share of the largest value; a smaller spread is rounding."""
+"""Share of the largest value. A smaller spread is rounding."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,12 +65,12 @@ class Line:
     x_N: np.ndarray
     """Centred steps, times the square roots of the weights."""
     residual_N: np.ndarray
-    """What the line leaves of the means, times the same."""
+    """The means' residuals from the line, times the square roots of the weights."""
 
     @classmethod
     def through(cls, steps: Sequence[Sequence[float]], column: int) -> Line:
-        """`steps`: a step's number, which differs from the others, and in `column` and behind it a
-        mean and its rows. The residuals of a constant are exactly 0."""
+        """`steps`: each step's number, which differs from the others, and in `column` and behind it
+        a mean and its rows. A constant's residuals are exactly 0."""
         table = np.asarray(steps, dtype=np.float64)
         x, means, w = table[:, 0], table[:, column], table[:, column + 1]
         x = x - float(w @ x) / float(w.sum())
@@ -82,7 +83,7 @@ class Line:
 
     @property
     def persistence(self) -> float:
-        """rho of the module's equations, 0 .. 1."""
+        """Return rho from the module's equations, 0 .. 1."""
         u = self.residual_N
         n = len(u)
         squares = float((u * u).sum())
@@ -93,14 +94,15 @@ class Line:
         return min(rho + TIMES_ITS_ERROR * math.sqrt((1 - rho * rho) / n), 1.0)
 
     def innovation(self, rho: float) -> float:
-        """s^2 of the module's equations."""
+        """Return s^2 from the module's equations."""
         e = self.residual_N[1:] - rho * self.residual_N[:-1]
         return float((e * e).sum()) / (len(self.residual_N) - 3)
 
     def evidence(self, *, before: Line | None = None, white: bool = False) -> float:
-        """Return the slope in standard errors: the normal quantile of its t statistic, signed (see
-        `normal_quantile`); 0 for a constant, infinite without any noise. The noise is its own, or
-        that of the line through the steps before; `white`: its own, with rho = 0."""
+        """Return the slope in standard errors: the normal quantile of its t statistic, signed
+        (`normal_quantile`). Return 0 for a constant, and infinity without any noise. The noise is
+        the line's own, or that of the line through the steps before. `white`: the line's own noise,
+        with rho = 0."""
         if self.slope == 0:
             return 0.0
         n = len(self.x_N)
@@ -144,24 +146,25 @@ class Opposed:
     """The reward rises and the watcher falls."""
 
     count: int
-    """Last steps of the lines."""
+    """Number of last steps in the lines."""
     rising: float
     """Slope of the reward's line, per step."""
     falling: float
-    """Slope of the watcher's."""
+    """Slope of the watcher's line, per step."""
     correlation: float | None
-    """Of reward and verdict within steps, where that is part of the evidence."""
+    """Correlation of reward and verdict within steps, where the correlation is part of the
+    evidence."""
 
 
 @dataclass(slots=True)
 class Opposition:
-    """Step means of the reward and of one watcher, at the steps in which it was asked, and how both
-    go together within these steps."""
+    """Step means of the reward and one watcher, at the steps in which the watcher was asked, and
+    their correlation within these steps."""
 
     steps: list[tuple[float, ...]] = field(default_factory=list)
-    """Step, the reward's mean and rows, the watcher's mean and rows; of the rows with both, their
-    number less 1, and the centred sums xx, yy and xy of reward and verdict. The last LONGEST
-    ones."""
+    """The last LONGEST steps. Each has its number, the reward's mean and rows, and the watcher's
+    mean and rows. For the rows with both it has their number less 1, and the centred sums xx, yy
+    and xy of reward and verdict."""
 
     def add(
         self,
@@ -171,7 +174,7 @@ class Opposition:
         *,
         both_N2: np.ndarray | None = None,
     ) -> None:
-        """Remember a step with at least one number each. `both_N2`: reward and verdict of the rows
+        """Remember a step with at least one number each. `both_N2`: reward and verdict on the rows
         that have both."""
         moments = (0, 0.0, 0.0, 0.0)
         if both_N2 is not None and len(both_N2) > 1:
@@ -185,8 +188,8 @@ class Opposition:
 
     def against(self) -> float | None:
         """Return the correlation of reward and verdict within the last RECENT steps if it is below
-        0 by AGAINST standard errors (Fisher: atanh(r) has one of 1 / sqrt(n - 2), n being the rows
-        less one for each step)."""
+        0 by AGAINST standard errors. (Fisher: atanh(r) has the standard error 1 / sqrt(n - 2),
+        where n is the rows less one for each step.)"""
         n, xx, yy, xy = np.sum([step[5:] for step in self.steps[-RECENT:]], axis=0)
         if n < 4 or xx == 0 or yy == 0:
             return None
@@ -195,9 +198,10 @@ class Opposition:
         return r if z < -AGAINST else None
 
     def found(self, evidence: float = EVIDENCE) -> Opposed | None:
-        """Return the shortest of STRETCHES over which the reward rises and the watcher falls, both
-        by that many standard errors of one noise: each one's own, that of the steps before, or,
-        where the reward goes `against` the watcher within steps, white noise."""
+        """Return the shortest stretch in STRETCHES over which the reward rises and the watcher
+        falls. Both must be clear by that many standard errors of one noise: each line's own, that
+        of the steps before, or white noise where the reward goes `against` the watcher within
+        steps."""
         for count in STRETCHES:
             if count > len(self.steps):
                 break

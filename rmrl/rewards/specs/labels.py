@@ -1,4 +1,4 @@
-"""Scores from a classifier head with several labels: every label's value, and the one that
+"""Scores from a classifier head with several labels: every label's value, and the score that
 counts."""
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ Label = str | int
 
 @dataclass(frozen=True, slots=True)
 class LabelReading:
-    """From the logits of a head to the values of its labels, and from those to a score."""
+    """Turns a head's logits into its labels' values, and the values into a score."""
 
     names: tuple[str, ...]
     activation: Activation
     weights: Mapping[str, float]
-    """Label -> weight in the score; {}: there is no score, a drop-in makes it of all values."""
+    """Label -> weight in the score. {}: there is no score, and a drop-in makes it from all
+    values."""
 
     def score(self, output: LabelOutput) -> ValueOutput:
-        """The weighted sum of the labels that have a weight, with every label's value in `extra`:
-        the logit itself (activation none), or a number of 0..1.
+        """Return the weighted sum over the labels that have a weight, with every label's value in
+        `extra`. A value is the logit itself (activation none) or a number from 0 to 1.
 
-        Another number of outputs than labels, and logits that are not finite, are failures.
+        The result is a failure where the number of outputs is not the number of labels, and where
+        logits are not finite.
         """
         logits = output.logits
         failure = output.failure
@@ -53,8 +55,8 @@ class LabelReading:
         )
 
     def __str__(self) -> str:
-        """Text for people, e.g. `0.3 x helpfulness + 0.7 x correctness of 5 labels (helpfulness,
-        ...), activation none`."""
+        """Describe the reading for people, e.g. `0.3 x helpfulness + 0.7 x correctness of 5 labels
+        (helpfulness, ...), activation none`."""
         terms: list[str] = [
             name if weight == 1 else f"{weight:g} x {name}" for name, weight in self.weights.items()
         ]
@@ -64,7 +66,8 @@ class LabelReading:
 
 
 def activated(logits: Sequence[float], activation: Activation) -> list[float]:
-    """One value per finite logit: softmax over all, sigmoid of each, or the logits themselves."""
+    """Return one value per finite logit: softmax over all, sigmoid of each, or the logits
+    themselves."""
     if activation == "none":
         return list(logits)
     if activation == "softmax":
@@ -81,8 +84,8 @@ def activated(logits: Sequence[float], activation: Activation) -> list[float]:
 
 
 def entry_problems(label: Label | None, weights: Any, activation: str, *, where: str) -> list[str]:
-    """Problems of the entries that no checkpoint could make right, one sentence each. `weights`: a
-    configuration file may hold another type than a dict."""
+    """Return the problems in the entries that no checkpoint could make right, one sentence each.
+    `weights`: a configuration file may hold another type than a dict."""
     problems: list[str] = []
     if label is not None and weights:
         problems.append(
@@ -112,8 +115,8 @@ def entry_problems(label: Label | None, weights: Any, activation: str, *, where:
 def reading_of(
     head: LabelHead, label: Label | None, weights: Mapping[Label, float], *, activation: str
 ) -> LabelReading | None:
-    """How the head is read; None: as a plain scalar, whose raw logit is the score. A head with
-    several labels of which none is named gives a reading without weights.
+    """Return how the head is read. None: as a plain scalar, whose raw logit is the score. A head
+    with several labels, none of them named, gives a reading without weights.
 
     Raises ConfigError for a label that the head does not have, a name that it has twice, a label
     with two weights, and a softmax over one label.
@@ -149,7 +152,7 @@ def reading_of(
 
 
 def _name_of(label: Label, head: LabelHead) -> str:
-    """The name of a label that is given by its name or, as a number, by its index."""
+    """Return the name of a label that is given by its name or, as a number, by its index."""
     if isinstance(label, str) and label in head.names:
         return label
     if isinstance(label, bool):

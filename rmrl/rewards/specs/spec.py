@@ -1,4 +1,4 @@
-"""One reward, fully resolved: its kind, its model, and the weight of its verdicts."""
+"""One reward, fully resolved: its kind, its model, and its verdicts' weight."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MISSING_POLICIES = ("mask", "renormalize", "impute", "fail")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnMissing:
-    """Policy for rows with a missing verdict."""
+    """What happens to a row with a missing verdict."""
 
     policy: str = "mask"
-    """mask: the row has no reward; renormalize: the others are rescaled for the row; impute:
-    `value` stands in; fail: the run stops."""
+    """mask: the row has no reward. renormalize: the other weights are rescaled for the row. impute:
+    `value` stands in. fail: the run stops."""
     value: float | None = None
 
     @classmethod
@@ -50,7 +50,7 @@ class OnMissing:
 
 @dataclass(frozen=True, slots=True)
 class SourceWeights(Mapping[str, float]):
-    """data_source -> weight of one reward; a source that is not in it has other rewards."""
+    """data_source -> weight for one reward. An unlisted source has other rewards."""
 
     named: Mapping[str, float | None]
     """None: this source has other rewards."""
@@ -79,14 +79,14 @@ class SourceWeights(Mapping[str, float]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """When a reward of weight 0 is asked that only watches."""
+    """When a reward with weight 0 that only watches is asked."""
 
     rows: float = 1.0
-    """Share of the responses that it is asked about, above 0 and at most 1."""
+    """Share of the responses that the reward is asked about, above 0 and at most 1."""
     every: int = 1
-    """It is asked in the steps whose number this divides."""
+    """The reward is asked in the steps whose number this divides."""
     validation: bool = False
-    """It is asked about all responses of validation; otherwise about none of them."""
+    """Whether the reward is asked about all validation responses. False: about none of them."""
 
     def __str__(self) -> str:
         steps = "" if self.every == 1 else f", every {self.every} steps"
@@ -95,65 +95,64 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class NoOptions:
-    """Of a kind that has no entries of its own."""
+    """The options for a kind without its own entries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardSpec:
-    """A component of the reward. `index` is its position among the rewards (for rm_prompt_<i>:
+    """One component of the reward. `index` is its position among the rewards (for rm_prompt_<i>:
     among the model rewards)."""
 
     name: str
     kind: str
     weight: float
     model_index: int = -1
-    """Position among the model rewards (picks rm_prompt_<i>); -1 for the others."""
+    """Position among the model rewards (picks rm_prompt_<i>). -1 for other rewards."""
     rm_prompt: str | None = None
-    """Key of the rm_prompt column with precedence over all others: "0" is rm_prompt_0; None derives
-    it from name and position."""
+    """Key of the rm_prompt column with precedence over all others: "0" is rm_prompt_0. None: name
+    and position decide."""
     combine_op: str = "add"
     on_missing: OnMissing = field(default_factory=OnMissing)
     overlong: str = "missing"
-    """Part that is cut from an input that does not fit the model's context; see
-    `kinds.truncation`."""
+    """Part that is cut from an input that does not fit the model's context."""
     reads: Reads = field(default_factory=Reads)
-    """The part of the response that it reads."""
+    """The part of the response that the reward reads."""
     whole_groups: bool = False
     """All responses to a prompt are scored in one call, even if the kind does not require it."""
     timeout_s: float = 600.0
     preset: str = ""
-    """The preset of the catalogue that it comes from; "": none."""
+    """The catalogue preset that the reward comes from. "": none."""
     dropin: DropIn | None = None
-    """rm_preprocess / rm_postprocess of a model reward."""
+    """rm_preprocess / rm_postprocess for a model reward."""
     function: FunctionSource | None = None
     """Source from which workers load a rule's function."""
     options: Any = field(default_factory=NoOptions)
     """The kind's own entries: an instance of its `Options`."""
     sampling: Sampling | None = None
     engines: Mapping[str, EngineSpec] = field(default_factory=dict)
-    """Role -> engine. `main` is the reward's own `path`; a kind may have others."""
+    """Role -> engine. `main` is the reward's own `path`. A kind may have other roles."""
     labels: LabelReading | None = None
-    """How the labels of a head become a score: that of the model in the role that the kind's
-    `labels_of` names. None: the head is a plain scalar, or there is none."""
+    """How a head's labels become a score, for the model in the role that the kind's `labels_of`
+    names. None: the head is a plain scalar, or there is no head."""
     remote: HTTPSpec | None = None
     """Server that answers instead of, or besides, local engines."""
     residency: str = "auto"
     put_away: str = "auto"
     load_timeout_s: float = 900.0
     transforms: tuple[Mapping[str, Any], ...] = ()
-    """Entries of each transform in order, `kind` among them; checked."""
+    """Each transform's entries in order, `kind` among them. The entries are checked."""
     gates: tuple[str, ...] = ()
-    """Components whose gates must be open; on other rows this one is not scored at all."""
+    """Components whose gates must be open. On other rows this component is not scored at all."""
     counts_at: Mapping[str, float] = field(default_factory=dict)
-    """Component -> the score it must have where this one counts as it is; on other rows this one
-    counts 0."""
+    """Component -> the score it must have for this component to count as it is. On other rows this
+    component counts 0."""
     sources: SourceWeights | None = None
-    """data_source -> weight; None: every row, with `weight`."""
+    """data_source -> weight. None: every row, with `weight`."""
     watch: Watch | None = None
-    """Set: its weight is 0, and it is asked about a share of the rows."""
+    """Set: the reward has weight 0 and is asked about a share of the rows."""
     part_of: str = ""
-    """The ensemble it was resolved for; such a part has no weight of its own and stays out of the
-    sum."""
+    """The ensemble that the reward was resolved for. Such a part has no weight of its own and stays
+    out of the sum."""
 
     @property
     def engine(self) -> EngineSpec | None:

@@ -1,5 +1,5 @@
-"""Check the entries of one reward that take free-form values (`sampling`, `engine`, deadlines)
-before anything is loaded."""
+"""Check one reward's free-form entries (`sampling`, `engine`, deadlines) before anything is
+loaded."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ PUT_AWAY = ("auto", "sleep1", "sleep2", "unload")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FurtherModel:
-    """Entries of a model that a kind has beside its own, such as the scorer of a critique."""
+    """Entries for a further model that a kind has, such as a critique's scorer."""
 
     path: str = ""
     """Folder or hub id."""
     adapter: str = ""
     """Folder of a LoRA adapter."""
     engine: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Entries like those of a reward's `engine`."""
+    """Entries as in a reward's `engine`."""
 
 
 def check_choices(engine: Mapping[str, Any], *, where: str) -> None:
-    """Raise ConfigError for an engine, residency or way to put away that does not exist."""
+    """Raise ConfigError for an unknown engine, residency or way to put away."""
     for key, allowed in (
         ("name", tuple(ENGINES)),
         ("residency", RESIDENCIES),
@@ -46,8 +46,8 @@ def check_choices(engine: Mapping[str, Any], *, where: str) -> None:
 
 
 def sampling_of(entry: Any, where: str) -> Sampling:
-    """Return a judge's sampling; the default is greedy with 256 tokens. Raises ConfigError with all
-    problems of `entry`."""
+    """Return a judge's sampling. The default is greedy with 256 tokens. Raises ConfigError with all
+    problems in `entry`."""
     entries: dict[str, Any] = {
         "max_tokens": 256,
         "temperature": 0.0,
@@ -78,8 +78,8 @@ def sampling_of(entry: Any, where: str) -> Sampling:
 
 
 def seconds(entry: Any, default: float, where: str) -> float:
-    """Return a deadline in seconds, `default` for None. Raises ConfigError unless it is a finite
-    number above 0."""
+    """Return a deadline in seconds, `default` for None. Raises ConfigError unless the deadline is a
+    finite number above 0."""
     value = default if entry is None else entry
     if not is_number(value) or value <= 0:
         raise ConfigError(f"{where}={value!r}: give a number of seconds greater than 0")
@@ -87,7 +87,7 @@ def seconds(entry: Any, default: float, where: str) -> float:
 
 
 def component_names(entry: Any, where: str) -> tuple[str, ...]:
-    """Return the component names of one name, a list of names or None. Raises ConfigError naming
+    """Return the component names from one name, a list of names or None. Raises ConfigError naming
     `where`."""
     if entry is None:
         return ()
@@ -137,7 +137,8 @@ def known_entries(section: Any, schema: type, where: str) -> dict[str, Any]:
 
 
 def _type_problem(value: Any, annotation: Any) -> str:
-    """Return what is needed instead; "" when `value` fits, or the annotation is no plain type."""
+    """Return the type that is needed instead. "" when `value` fits, or the annotation is no plain
+    type."""
     plain = (annotation,)
     if isinstance(annotation, types.UnionType):
         plain = typing.get_args(annotation)

@@ -21,7 +21,7 @@ def text_of(content: Any) -> str:
 
 
 def parted(turns: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], str]:
-    """Return the turns before the last one of the assistant, and its text; "" without one."""
+    """Return the turns before the last one of the assistant, and its text. "" without one."""
     for place in range(len(turns) - 1, -1, -1):
         if turns[place].get("role") == "assistant":
             before = [dict(turn) for turn in turns[:place]]
