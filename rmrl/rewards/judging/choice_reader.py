@@ -1,6 +1,4 @@
-"""Reading a choice: what a choice has beside the levels of `levels`."""
-
-# Judges write the punctuation of many languages.
+"""Read a choice: what `levels` leaves open for choices."""
 
 from __future__ import annotations
 
@@ -45,8 +43,10 @@ class ChoiceReader(Reader[str]):
         self._choices = choices
 
     def marks(self, marked: Marked[str], *, cut: bool) -> Iterator[Candidate[str]]:
-        """Marks, and the choice that is the whole text. In a text that was cut the whole counts
-        only if no longer choice begins like it."""
+        """Yield marks, and the choice that is the whole text.
+
+        In a text that was cut, the whole counts only if no longer choice begins like it.
+        """
         content = marked.view.strip()
         names = self._choices.names
         longer = cut and any(name != content and name.startswith(content) for name in names)
@@ -88,14 +88,16 @@ class ChoiceReader(Reader[str]):
         return name is not None, name
 
     def _name(self, mention: str, marked: Marked[str]) -> str | None:
-        """The choice of a mention, or of a letter or number."""
+        """The choice that a mention, a letter or a number names."""
         if PRIVATE.match(mention):
             return marked.value(mention)
         return self._choices.of_identifier(mention)
 
     def statements(self, marked: Marked[str]) -> list[Candidate[str]]:
-        """Statements, scores side by side included. "Both are good" counts only where no statement
-        is on one choice by itself: else it is the beginning of a comparison."""
+        """Find statements, and scores side by side.
+
+        "Both are good" beside a statement on one choice only begins a comparison.
+        """
         merged = replace(marked, text=_TOGETHER.sub(_merged, marked.text))
         candidates = super().statements(merged)
         if _MENTION.search(merged.text):
@@ -126,8 +128,8 @@ class ChoiceReader(Reader[str]):
         return names[int(lead < 0)]
 
     def lines(self, marked: Marked[str], *, cut: bool) -> Iterator[Candidate[str]]:
-        """The choice of a first or last line that is nothing but a verdict, or of a text that
-        begins with "B. Because ..."."""
+        """Read a first or last line that is nothing but a verdict, and a text that begins with
+        "B. Because ..."."""
         both = zip(plain(marked.view).split("\n"), marked.text.split("\n"), strict=True)
         lines = [line for line in both if line[0].strip()]
         if not lines or (cut and len(lines) == 1):
@@ -151,11 +153,11 @@ class ChoiceReader(Reader[str]):
         others: Sequence[tuple[str, str]],
         marked: Marked[str],
     ) -> Iterator[Candidate[str]]:
-        """The verdict of a line, unless it is a title or an entry of a list: then another line
-        begins with another choice.
+        """Read one line. A title or an entry in a list is no verdict: then another line begins with
+        another choice.
 
-        Under a line of one letter or number only short lines and entries can be its counterparts,
-        not sentences.
+        Under a line that is one letter or number, only short lines and entries can be such
+        counterparts.
         """
         if match is None:
             return
@@ -178,7 +180,7 @@ class ChoiceReader(Reader[str]):
 
 
 def _merged(match: re.Match[str]) -> str:
-    """One word for two choices that do or are the same. Lengths change little."""
+    """Return one word for two choices that do or are the same."""
     if match[2] == match[4]:
         return match[0]
     lead = (match["lead"] or "").lower()

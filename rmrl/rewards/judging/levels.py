@@ -1,4 +1,4 @@
-"""Reading a verdict from one text, level by level; what choices and numbers have in common."""
+"""Read a verdict from one text, level by level: the part that choices and numbers share."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from rmrl.rewards.judging.thinking import strip_thinking
 
 PLAIN = 3
 _CONCLUDING = 4
-"""Ranks of statements: those below `PLAIN` are weak."""
+"""Ranks of statements. Below `PLAIN` they are weak."""
 _REVISIONS = 3
-"""Number of revisions, from the last, behind which a verdict is looked for."""
+"""How many revisions, from the last, may have a verdict behind them."""
 _SENTENCE_END = re.compile(r"[.!?][\"')\]]{0,2}(?=\s)|[。;\n]")
 
 
 class Reader(ABC, Generic[Value]):
-    """What is common to choices and numbers."""
+    """Finds candidates on each level and decides between them."""
 
     kind: Literal["choice", "number"]
     fields: Sequence[re.Pattern[str]]
     weak: int
-    """The rank of a qualified statement."""
+    """Rank that a qualified statement keeps."""
 
     def __init__(self, meaning: Choices | Scale) -> None:
         self._meaning = meaning
@@ -49,27 +49,29 @@ class Reader(ABC, Generic[Value]):
 
     @abstractmethod
     def in_content(self, marked: Marked[Value]) -> Reading[Value] | None:
-        """The verdict that the content of a mark or a field is; None where it is none."""
+        """Read the content between marks or in a field. None where it is no verdict."""
 
     @abstractmethod
     def lines(self, marked: Marked[Value], *, cut: bool) -> Iterator[Candidate[Value]]:
-        """The verdict of a first or last line."""
+        """Read the first and the last line."""
 
     @abstractmethod
     def value(
         self, pattern: Pattern, match: re.Match[str], marked: Marked[Value]
     ) -> tuple[bool, Value | None]:
-        """Whether a match has a verdict, and which; None prefers nothing."""
+        """Return whether a match has a verdict, and which one. None prefers nothing."""
 
     def read(self, text: str, *, response: str, prompt: str, cut: bool) -> Reading[Value]:
-        """The reading of the judge's own words; where they hold none, of ever more of the text.
+        """Read the judge's own words, and ever more text where they hold no verdict.
 
-        What follows words of revision, if it holds a verdict, voids what stands before them.
+        A verdict behind words of revision voids everything before them.
         """
         ended = not (cut or ends_mid_sentence(strip_thinking(text)[0]))
         own_words = strip_thinking(next(views(text, response, QUOTES, prompt=prompt)))[0]
-        for part in _revised_parts(own_words):
-            reading = self._in_view(part, cut=cut, ended=ended, firm=True)
+        revisions = list(table()["revision"].regex.finditer(own_words))
+        for revision in reversed(revisions[-_REVISIONS:]):
+            start = _sentence_start(own_words, revision.start(), otherwise=revision.start())
+            reading = self._in_view(own_words[start:], cut=cut, ended=ended, firm=True)
             if reading is not None and reading.verdict is not None:
                 return reading
         for view in views(text, response, QUOTES_IN_JSON, prompt=prompt):
@@ -102,8 +104,8 @@ class Reader(ABC, Generic[Value]):
     def _in_view(
         self, view: str, *, cut: bool, ended: bool, firm: bool = False
     ) -> Reading[Value] | None:
-        """The verdict in `view`; None where nothing in it reads like one. `firm`: weak statements
-        do not count."""
+        """Read `view`. None where nothing in it looks like a verdict. `firm`: weak statements do
+        not count."""
         marked = cast("Marked[Value]", self._meaning.marked(view))
         reading = decide(list(self.marks(marked, cut=cut)))
         if reading is not None:
@@ -146,7 +148,7 @@ class Reader(ABC, Generic[Value]):
     def _in_text(
         self, marked: Marked[Value], patterns: Sequence[Pattern]
     ) -> Iterator[Candidate[Value]]:
-        """The candidates of `patterns`; those on a line of their own rank higher."""
+        """Yield what `patterns` match. A match that fills its line ranks higher."""
         for pattern in patterns:
             for match in pattern.regex.finditer(marked.text):
                 candidate = self.candidate(pattern, match, marked)
@@ -156,7 +158,7 @@ class Reader(ABC, Generic[Value]):
                     yield replace(candidate, rank=rank)
 
     def statements(self, marked: Marked[Value]) -> list[Candidate[Value]]:
-        """The statements, sentence by sentence, without questions."""
+        """Find the statements, sentence by sentence, without questions."""
         candidates: list[Candidate[Value]] = []
         at = 0
         for end in [*(stop.end() for stop in _SENTENCE_END.finditer(marked.text)), None]:
@@ -195,29 +197,24 @@ class Reader(ABC, Generic[Value]):
     def _is_void(self, pattern: Pattern, match: re.Match[str]) -> bool:
         """Whether a guard stands before the match in its sentence, or behind it."""
         text = match.string
-        start = max(0, match.start() - 200)
-        lead = text[start : match.start()]
-        ends = [end.end() for end in _SENTENCE_END.finditer(text[start : match.start() + 1])]
-        lead = lead[max([end for end in ends if end <= len(lead)], default=0) :]
-        lead += match[0][: len(match[0]) - len(match[0].lstrip())]
+        start = _sentence_start(text, match.start(), otherwise=max(0, match.start() - 200))
+        lead = text[start : match.end() - len(match[0].lstrip())]
         tail = text[match.end() : match.end() + 200]
         return any(
             each.guards(pattern) and each.regex.search(lead) for each in self._before
         ) or any(each.guards(pattern) and each.regex.match(tail) for each in self._after)
 
 
-def _revised_parts(text: str) -> Iterator[str]:
-    """The ends of `text` from each of its last sentences that revise a verdict ("on second
-    thought", "correction"), the shortest first."""
-    revisions = list(table()["revision"].regex.finditer(text))
-    for revision in reversed(revisions[-_REVISIONS:]):
-        start = max(0, revision.start() - 200)
-        ends = [end.end() for end in _SENTENCE_END.finditer(text[start : revision.start()])]
-        yield text[max([start + end for end in ends], default=revision.start()) :]
+def _sentence_start(text: str, at: int, *, otherwise: int) -> int:
+    """Return where the sentence around `at` begins. `otherwise`: where no sentence ends in the 200
+    characters before."""
+    # One character more: a full stop ends a sentence where a space follows.
+    stops = _SENTENCE_END.finditer(text, max(0, at - 200), at + 1)
+    return max([stop.end() for stop in stops if stop.end() <= at], default=otherwise)
 
 
 def _own_line(match: re.Match[str]) -> int:
-    """1 where the lines of `match` hold nothing else, otherwise 0."""
+    """Return 1 where `match` fills its lines, otherwise 0."""
     text = match.string
     before = text[max(0, match.start() - 40) : match.start()].rsplit("\n", 1)[-1]
     after = text[match.end() : match.end() + 12].split("\n", 1)[0]

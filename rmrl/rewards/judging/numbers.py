@@ -1,7 +1,7 @@
-"""The numbers in a judge's output that may be scores, each written as one private character.
+"""Find the numbers in a judge's output that may be scores, and write each as one private character.
 
-Left out are list entries, percentages, amounts of money, denominators, terms, ends of a range, and
-numbers over another denominator than the maximum of the scale.
+These are no scores: list entries, percentages, money, denominators, terms, the ends of a range, and
+numbers over another denominator than the scale's maximum.
 """
 
 # ruff: noqa: RUF001
@@ -23,7 +23,7 @@ _NUMBER = re.compile(
     r"|\s?(?:[+×÷*=]|x\b|\\(?:times|cdot|div|pm)\b)\s?[$(\\]{0,2}[0-9]"
     r"|\s?[-–]\s?\$?[0-9]{1,15}(?:\.[0-9]{1,15})?\s?=)( ?%)?"
 )
-"""A number, except a part of another one (7,5) or a term of a sum or a product (4 + 3 = 7)."""
+"""A number, except a part of another one (7,5) or a term in a calculation (4 + 3 = 7)."""
 _RATIO = re.compile(
     r"[\s*_]{0,4}(?:分\s?)?(?:/|out of|of|von)[\s*_]{0,4}"
     r"(?:a (?:possible|maximum|total) (?:of )?)?",
@@ -54,19 +54,19 @@ _COUNTS = re.compile(
 RATIO = "\ue001"
 COUNTS = "\ue002"
 NAMED = "\ue003"
-"""Marks behind a number: it stands over the end of the scale, counts what follows ("7 places"), is
-the name of something ("step 7")."""
+"""Marks behind a number: it stands over the scale's end, counts what follows ("7 places"), or names
+something ("step 7")."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The numbers that can be verdicts; the ends may be infinite."""
+    """The numbers that can be verdicts. The ends may be infinite."""
 
     low: float
     high: float
 
     def marked(self, view: str) -> Marked[float]:
-        """`view` in its `plain` form with each number of the scale as a private character."""
+        """Write each number that is on the scale as a private character."""
         view = PRIVATE.sub(" ", view)
         values: dict[float, str] = {}
         parts: list[str] = []
@@ -87,7 +87,7 @@ class Scale:
         return Marked(text, view, tuple(values), several=len(several) > 1)
 
     def _figures(self, view: str) -> Iterator[tuple[float, int, int, bool]]:
-        """(value, start, end behind the denominator, whether it has one) of each number."""
+        """Yield (value, start, end behind the denominator, whether there is one) per number."""
         matches = list(_NUMBER.finditer(view))
         entries = {entry.start(1) for entry in _LIST_ENTRY.finditer(view)}
         # One entry alone is a number unless it is 1: it may be the verdict ("7. It is right.").
@@ -125,7 +125,7 @@ class Scale:
     def _is_other(
         self, view: str, match: re.Match[str], end: int, value: float, ratio: bool
     ) -> bool:
-        """Whether a number is a percentage, the maximum, an amount of money or a numerator."""
+        """Return whether a number is a percentage, the maximum, money or a numerator."""
         lead = view[max(0, match.start() - 24) : match.start()]
         maximum = value == self.high and (
             _MAXIMUM.search(lead) or re.match(r"\s?分?(?:制|中|满分)", view[end : end + 5])

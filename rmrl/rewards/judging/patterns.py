@@ -1,4 +1,4 @@
-"""The table of forms in which verdicts are read, `patterns.yaml`."""
+"""Load `patterns.yaml`, the table that says in which forms verdicts are read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MENTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A row of the table; the head of `patterns.yaml` explains the fields."""
+    """A row in the table. The head of `patterns.yaml` explains the fields."""
 
     name: str
     regex: re.Pattern[str]
@@ -42,23 +42,23 @@ class Pattern:
     only: Sequence[str]
 
     def guards(self, pattern: Pattern) -> bool:
-        """Whether this guard is one of `pattern`."""
+        """Return whether this guard applies to `pattern`."""
         return not self.only or pattern.name in self.only
 
     def is_denied(self, match: re.Match[str]) -> bool:
-        """Whether the match denies itself, as in "A is not better"."""
+        """Return whether the match denies itself, as in "A is not better"."""
         groups = match.groupdict().items()
         return any(content and re.match(r"no\d?$", name) for name, content in groups)
 
     def mention(self, match: re.Match[str]) -> str | None:
-        """The first mention of a match."""
+        """Return the first mention in a match."""
         groups = match.groupdict().items()
         return next((content for name, content in groups if content and name[0] == "x"), None)
 
 
 @lru_cache(maxsize=1)
 def table() -> Mapping[str, Pattern]:
-    """The patterns by their names."""
+    """Return the patterns by their names."""
     path = Path(__file__).with_name("patterns.yaml")
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the former is 7 times as fast
     content: Any = loader(path.read_text(encoding="utf-8")).get_single_data()
@@ -68,7 +68,7 @@ def table() -> Mapping[str, Pattern]:
 
 @lru_cache(maxsize=16)
 def of_form(kind: str, *forms: str) -> Sequence[Pattern]:
-    """The patterns for choices or numbers (`kind`) in these forms."""
+    """Return the patterns in these forms for choices or numbers (`kind`)."""
     return [each for each in table().values() if each.form in forms and kind in each.of]
 
 

@@ -22,7 +22,7 @@ GUARDS: dict[str, tuple[Any, Any]] = {
     "concludes": ("A", None),  # a contradiction without it
     "revision": ("A", "A"),
 }
-"""The verdicts of a guard's example and of its counter-example."""
+"""What is read in each guard's example and in its counter-example."""
 PATTERNS = [pattern for pattern in table().values() if pattern.name not in GUARDS]
 
 
