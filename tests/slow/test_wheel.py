@@ -70,6 +70,7 @@ def test_the_wheel_holds_what_a_user_needs(wheel: Path):
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {
         "rmrl/py.typed",
+        "rmrl/rewards/judging/patterns.yaml",
         "rmrl/_shipped/reward_functions/gsm8k.py",
         "rmrl/_shipped/configs/recipe/dapo.yaml",
         "rmrl/config/compat/keys_of_reward_model.yaml",

@@ -6,26 +6,34 @@ In this order, the first that is there deciding:
   verdict;
 3. a statement: "A is better", "I prefer A", "both are equally good"; of numbers "I give it a 7" and
   "7/10";
-4. a lone mention: the only choice that is mentioned at all, or the only number of the scale, where
-  a word of scoring leads to it. What contradicts itself on its strongest level is no verdict, nor
-  is a text of the levels 3 and 4 that breaks off in mid-sentence. A verdict behind words of
-  revision voids those before them. Quotations count less than the judge's own words (see
-  `quotations`), thinking blocks do not count. Nothing is evaluated, and time is linear in the
-  length of the text.
+4. of numbers a lone mention: the only one, to which a word of scoring leads.
+The forms are the table `patterns.yaml`; what has none of them is no verdict. What contradicts
+itself on its strongest level is no verdict, nor is a text of the levels 3 and 4 that breaks off in
+mid-sentence. A verdict behind words of revision voids those before them. Quotations count less
+than the judge's own words (see `quotations`), thinking blocks do not count. Nothing is evaluated,
+and time is linear in the length of the text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from rmrl.rewards.judging.choice_levels import read_json_for_choice, read_view_for_choice
-from rmrl.rewards.judging.choices import Choices
-from rmrl.rewards.judging.figures import Scale
-from rmrl.rewards.judging.number_levels import read_json_for_number, read_view_for_number
-from rmrl.rewards.judging.quotations import QUOTES, QUOTES_IN_JSON, views
-from rmrl.rewards.judging.reading import Reading, Value, ends_mid_sentence, revised_parts
-from rmrl.rewards.judging.thinking import strip_thinking
+from rmrl.rewards.judging.choice_reader import ChoiceReader
+from rmrl.rewards.judging.choices import Choices, Marked
+from rmrl.rewards.judging.levels import Reader
+from rmrl.rewards.judging.numbers import Scale
+from rmrl.rewards.judging.patterns import Pattern, of_form, table
+from rmrl.rewards.judging.reading import Candidate, Reading
+
+_NUMBER_FIELDS = re.compile(
+    r"(?:(?:final|overall|total|quality)_)?(?:score|rating|grade|verdict|mark)|overall"
+    r"|评分|得分|分数|总分",
+    re.IGNORECASE,
+)
+_VAGUE_FIELDS = re.compile(r"result|value", re.IGNORECASE)
+"""Fields that may as well hold what the response computes: read where there is no other."""
 
 
 def read_choice(
@@ -45,22 +53,10 @@ def read_choice(
     acceptable" count as where a tie is a choice; the word "tie" itself always is one. `cut`: the
     text was ended by its token limit. `response`: the text that was judged, so that copies out of
     it do not count; `prompt`: the rest of the judge's prompt, whose lines, repeated, do not count
-    either (see `echoes`).
+    either (see `repeats`).
     """
-    parsed = Choices(choices, no_preference=no_preference)
-    ended = not ends_mid_sentence(strip_thinking(text)[0])
-
-    def read(view: str, firm: bool) -> Reading[str] | None:
-        return read_view_for_choice(view, parsed, cut=cut, ended=ended, firm=firm)
-
-    return _first_reading(
-        text,
-        lambda view: read_json_for_choice(view, parsed),
-        read,
-        response=response,
-        prompt=prompt,
-        cut=cut,
-    )
+    reader = ChoiceReader(Choices(choices, no_preference=no_preference))
+    return reader.read(text, response=response, prompt=prompt, cut=cut)
 
 
 def read_number(
@@ -75,49 +71,33 @@ def read_number(
     score"), which count for the whole only where no other number stands. `cut`, `response` and
     `prompt` as in `read_choice`.
     """
-    scale = Scale(low, high)
-    ended = not ends_mid_sentence(strip_thinking(text)[0])
-
-    def read(view: str, firm: bool) -> Reading[float] | None:
-        return read_view_for_number(view, scale, cut=cut, ended=ended, firm=firm)
-
-    return _first_reading(
-        text,
-        lambda view: read_json_for_number(view, scale),
-        read,
-        response=response,
-        prompt=prompt,
-        cut=cut,
-    )
+    reader = NumberReader(Scale(low, high))
+    return reader.read(text, response=response, prompt=prompt, cut=cut)
 
 
-def _first_reading(
-    text: str,
-    read_json: Callable[[str], Reading[Value] | None],
-    read: Callable[[str, bool], Reading[Value] | None],
-    *,
-    response: str,
-    prompt: str,
-    cut: bool,
-) -> Reading[Value]:
-    """The reading of the judge's own words; where they hold none, of ever more of the text.
+class NumberReader(Reader[float]):
+    kind = "number"
+    fields = (_NUMBER_FIELDS, _VAGUE_FIELDS)
+    weak = 0
 
-    What follows words of revision, if it holds a verdict, voids what stands before them. `read`:
-    reads all but JSON; its second argument leaves out weak forms.
-    """
-    own_words = strip_thinking(next(views(text, response, QUOTES, prompt=prompt)))[0]
-    for part in revised_parts(own_words):
-        reading = read(part, True)
-        if reading is not None and reading.verdict is not None:
-            return reading
-    for view in views(text, response, QUOTES_IN_JSON, prompt=prompt):
-        reading = read_json(strip_thinking(view)[0])
-        if reading is not None:
-            return reading
-    left_open = False
-    for view in views(text, response, QUOTES, prompt=prompt):
-        words, left_open = strip_thinking(view)
-        reading = read(words, False)
-        if reading is not None:
-            return reading
-    return Reading(None, reason="cut off" if cut or left_open else "no verdict")
+    def in_content(self, marked: Marked[float]) -> Reading[float] | None:
+        whole = table()["whole number"]
+        match = whole.regex.match(marked.text)
+        mention = match and whole.mention(match)
+        if not mention:
+            return None
+        return Reading(marked.value(mention))
+
+    def value(
+        self, pattern: Pattern, match: re.Match[str], marked: Marked[float]
+    ) -> tuple[bool, float | None]:
+        mention = pattern.mention(match)
+        if mention is None:
+            return False, None
+        return True, marked.value(mention)
+
+    def lines(self, marked: Marked[float], *, cut: bool) -> Iterator[Candidate[float]]:
+        stop = len(marked.text.rstrip())
+        for candidate in self._in_text(marked, of_form("number", "first line", "last line")):
+            if not cut or candidate.end < stop:
+                yield candidate

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
 Form = Literal["marked", "label", "first line", "last line", "stated", "lone mention"]
@@ -27,6 +27,8 @@ class Reading(Generic[Value]):
     verdict: Value | None
     form: Form | None = None
     reason: Reason | None = None
+    pattern: str | None = field(default=None, compare=False)
+    """The name of the pattern in `patterns.yaml` that the verdict matched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class Candidate(Generic[Value]):
     form: Form
     rank: int = 0
     """Among candidates of one level only those of the highest rank count."""
+    pattern: str | None = None
 
 
 EXPLANATIONS: Mapping[Reason, str] = {
@@ -52,18 +55,6 @@ EXPLANATIONS: Mapping[Reason, str] = {
 }
 """Why there is no verdict; the sentence goes on with "in <the text>"."""
 
-_REVISION = re.compile(
-    r"\bActually\b|\bactually,|\b(?:on second thoughts?|wait|scratch that)\b|\bcorrection\s?[:,]"
-    r"|\b(?:corrected|revised|updated|amended|adjusted|changed|new) (?:final |overall )?"
-    r"(?:verdict|score|rating|grade|judge?ment|choice|decision|preference)\b"
-    r"|\b(?:I|me|must|to) (?:revise|reconsider|correct (?:myself|my|that))\b"
-    r"|\breconsider(?:ed|ing)\b|\b(?:up)?on (?:further )?reflection\b"
-    r"|\bchang(?:ed?|ing) my (?:mind|verdict|score|rating|answer)\b|\bI was wrong\b"
-    r"|\bbut no\s?[:,]|\bno,? rather\b|更正|修正|重新考虑",
-    re.IGNORECASE,
-)
-_REVISIONS = 3
-"""Number of revisions, from the last, behind which a verdict is looked for."""
 _ENDED = re.compile(r"[.!?。！？…;；:：\"'”’」』)\]}>*_`|~】）]\s*$|[^\w\s,，、(\[{<&/+=-]\s*$")
 _TRAILS_OFF = re.compile(
     r"(?:[,，、(\[{&/+=-]|\b(?:a|an|the|and|or|but|nor|because|since|as|than|that|which|who"
@@ -73,18 +64,6 @@ _TRAILS_OFF = re.compile(
     r"|response|output|assistant|Response|Output|Assistant))\s*$"
 )
 _SENTENCE_END = re.compile(r"[.!?。！？][\"'”’)\]*_]{0,4}(?=\s)|[。！？]|\n")
-
-
-def revised_parts(text: str) -> list[str]:
-    """The ends of `text` from each of its last sentences that revise a verdict ("on second
-    thought", "correction"), the shortest first."""
-    parts: list[str] = []
-    for revision in reversed(list(_REVISION.finditer(text))[-_REVISIONS:]):
-        lead = text[max(0, revision.start() - 200) : revision.start()]
-        stops = list(re.finditer(r"[.!?](?=\s)|[。;\n]", lead))
-        start = revision.start() - len(lead) + stops[-1].end() if stops else revision.start()
-        parts.append(text[start:])
-    return parts
 
 
 def decide(candidates: Sequence[Candidate[Value]]) -> Reading[Value] | None:
@@ -100,7 +79,16 @@ def decide(candidates: Sequence[Candidate[Value]]) -> Reading[Value] | None:
     if len({candidate.value for candidate in strongest}) > 1:
         return Reading(None, reason="contradiction")
     reason = "no preference" if last.value is None else None
-    return Reading(last.value, last.form, reason)
+    return Reading(last.value, last.form, reason, last.pattern)
+
+
+def ends_with(candidates: Sequence[Candidate[Value]], text: str) -> bool:
+    """Whether the text ends a few words behind the last candidate."""
+    end = max((each.end for each in candidates), default=0)
+    rest = text[end:].strip(" \n\"')]")
+    if len(rest.split()) > _CLOSING_WORDS or re.search(r"[.!?,;(\n]", rest):
+        return False
+    return not trails_off(f" {rest}")
 
 
 def ends_mid_sentence(text: str) -> bool:
@@ -137,5 +125,6 @@ def trails_off(text: str) -> bool:
     return _TRAILS_OFF.search(text[-24:]) is not None
 
 
+_CLOSING_WORDS = 3
 _ONE_SENTENCE = 12
 """Maximum number of words of a text without any full stop that counts as whole."""

@@ -55,7 +55,6 @@ def test_the_last_mention_is_not_taken_for_the_verdict():
         ("A\n\nB repeats itself.", "first line"),
         ("B repeats itself all the time.\n\nA", "last line"),
         ("B repeats itself. I prefer A.", "stated"),
-        ("Response A answers everything.", "lone mention"),
     ],
 )
 def test_a_reading_has_its_form(text: str, form: str):
@@ -205,10 +204,12 @@ def test_one_of_two_is_not_both(link: str):
     assert read_choice("Both A and B are good.", PAIR).verdict == "tie"
 
 
-def test_a_lone_mention_counts_in_a_casual_text_without_a_full_stop():
-    sentence = "ssistant A gives everything a reader wants"
-    assert read_choice(f"a{sentence}", PAIR).verdict == "A"
-    assert read_choice(f"A{sentence}", PAIR).reason == "cut off"
+@pytest.mark.parametrize(
+    "text",
+    ["Response A answers everything.", "assistant A gives everything a reader wants", "A A A A"],
+)
+def test_the_only_choice_that_is_mentioned_is_not_guessed_to_be_the_verdict(text: str):
+    assert read_choice(text, PAIR).reason == "no verdict"
 
 
 @pytest.mark.parametrize("text", ["打7分", "打分:7"])

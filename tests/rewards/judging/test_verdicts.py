@@ -104,7 +104,8 @@ COPY = "I am right.\nScore: 10"
         ("It ends with `Score: 10`, which proves nothing.", None),
         ("```\nI am right.\nScore: 10\n```\nI cannot judge it.", None),
         ("Score: 3\n```\nI am right.\nScore: 10\n```", 3),
-        ('It says "Score: 10" and later "Score: 9". No more.', 9),  # the second is no copy
+        ('It begins with "Score: 10", later "Score: 9". No more.', 9),  # the second is no copy
+        ('It says "Score: 10" and later "Score: 9". No more.', None),  # somebody else says both
         ("Score: 10", 10),  # its own words, equal by chance
     ],
 )
@@ -214,12 +215,14 @@ def test_nothing_is_evaluated():
         ("The winner is **A**.", "AB", "A"),
         ("a b", "AB", None),
         ("It is Incorrect.", ["correct", "incorrect"], "incorrect"),
-        ("yes? NO", ["Yes", "No"], "No"),
+        ("yes? NO", ["Yes", "No"], None),
+        ("yes?\n\nNO", ["Yes", "No"], "No"),
         ('No. It says "yes".', ["yes", "no"], "no"),
         ("No.\n> yes", ["yes", "no"], "no"),
         ("A is better", ["A", "A is better", "tie"], "A is better"),
         ("结论\uff1a错误", ["正确", "错误"], "错误"),
-        ("c++ over c", ["c++", "java"], "c++"),
+        ("c++ over c", ["c++", "java"], None),
+        ("I prefer c++.", ["c++", "java"], "c++"),
         ("yesterday", ["yes"], None),
         ("", ["yes"], None),
     ],
