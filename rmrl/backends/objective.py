@@ -50,10 +50,15 @@ def to_device(array: np.ndarray, device: torch.device) -> Tensor:
 
 
 def response_tokens(
-    batch: TrainBatch, device: torch.device, *, packed: bool = False, multiple: int = 1
+    batch: TrainBatch,
+    device: torch.device,
+    *,
+    packed: bool = False,
+    multiple: int = 1,
+    own: bool = False,
 ) -> ResponseTokens:
     """Right-pad the rows, or pack them into one, and find, for each response token, the position
-    before it.
+    before it; with `own` the position of each one that counts.
 
     Every row needs at least one prompt token. Packed rows are filled up to a multiple of `multiple`
     tokens by a row of zeros behind them.
@@ -76,30 +81,42 @@ def response_tokens(
     starts_B = rows_B + sizes_B - responses_B - 1
     before = [start + np.arange(n) for start, n in zip(starts_B, responses_B, strict=True)]
     positions_N = Ragged.of(before, np.int64).values
+    targets_N = tokens_BS.reshape(-1)[positions_N + 1]
+    if own:
+        positions_N = _counted(positions_N + 1, batch)
     return ResponseTokens(
         input_ids_BS=to_device(tokens_BS, device),
         positions_N=to_device(positions_N, device),
-        targets_N=to_device(tokens_BS.reshape(-1)[positions_N + 1], device),
+        targets_N=to_device(targets_N, device),
         layout=rows,
     )
 
 
 def shared_tokens(
-    batch: TrainBatch, device: torch.device, sharing: Sharing
+    batch: TrainBatch, device: torch.device, sharing: Sharing, *, own: bool = False
 ) -> ResponseTokens | None:
-    """Put responses to one prompt into one sequence; None where that saves nothing."""
+    """Put responses to one prompt into one sequence; None where that saves nothing. `own`: as in
+    `response_tokens`."""
     units = arrays_of(batch, sharing)
     if units is None:
         return None
     targets_N = Ragged.of(_responses(batch), np.int64).values
+    positions_N = units.positions_N
+    if own:
+        positions_N = _counted(units.own_positions_N, batch)
     return ResponseTokens(
         input_ids_BS=to_device(units.tokens_US, device),
-        positions_N=to_device(units.positions_N, device),
+        positions_N=to_device(positions_N, device),
         targets_N=to_device(targets_N, device),
         layout=SharedPrompts.of(
             to_device(units.segments_US, device), to_device(units.position_ids_US, device)
         ),
     )
+
+
+def _counted(positions_N: np.ndarray, batch: TrainBatch) -> np.ndarray:
+    """The positions of the response tokens that count."""
+    return positions_N[batch.loss_mask.values > 0]
 
 
 def _responses(batch: TrainBatch) -> Iterator[np.ndarray]:

@@ -57,6 +57,12 @@ REF_KL = "policy/ref_kl"
 STEP_TIME = "time/step_s"
 OTHER_TIME = "time/other_s"
 TOKENS_PER_S = "perf/tokens_per_s"
+REWARD_TRAINING = {
+    "train/loss": "loss {:.4f}",
+    "train/accuracy": "right {:.2f}",
+    "train/margin": "margin {:.3f}",
+}
+"""Figures of a step of reward-model training, as the console shows them."""
 VALIDATION = "val/"
 REWARD_TIME = "time/score/"
 MONITOR_HINTS = "monitor/hints"

@@ -106,9 +106,13 @@ class FSDPPart:
         tokens = None
         sharing = self.sharing(limits)
         if sharing is not None:
-            tokens = shared_tokens(micro, self.device, sharing)
+            tokens = shared_tokens(micro, self.device, sharing, own=self._settings.own_tokens)
         return tokens or response_tokens(
-            micro, self.device, packed=self.packed, multiple=self._multiple
+            micro,
+            self.device,
+            packed=self.packed,
+            multiple=self._multiple,
+            own=self._settings.own_tokens,
         )
 
     def _forward(

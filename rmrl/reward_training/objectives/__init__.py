@@ -1,0 +1,14 @@
+"""Objectives: what the outputs of the model are trained to. To add one: a file with an `Objective`,
+and its line in this table."""
+
+from __future__ import annotations
+
+from rmrl.registry import Registry
+from rmrl.reward_training.objectives.objective import Objective
+
+OBJECTIVES: Registry[type[Objective]] = Registry(
+    "objective",
+    {
+        "bradley_terry": "rmrl.reward_training.objectives.bradley_terry:BradleyTerry",
+    },
+)

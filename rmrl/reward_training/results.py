@@ -1,0 +1,91 @@
+"""The files that a run leaves for people and for the other commands."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import yaml
+
+from rmrl.data.surrogates import escaped
+from rmrl.evaluation.eval_tables import Rows, aligned, percent
+from rmrl.evaluation.page import Page, write_page
+from rmrl.evaluation.report import finite
+from rmrl.files import write_whole
+from rmrl.reward_training.check_reward_training import CheckedRewardTraining
+from rmrl.reward_training.data_report import data_tables
+from rmrl.reward_training.held_out import TRAINED, UNTRAINED, full_report, held_out_table
+from rmrl.reward_training.training import BEST, State, run_figures
+
+REPORT = "report.json"
+REWARD = "reward.yaml"
+
+
+def run_report(checked: CheckedRewardTraining, state: State) -> dict[str, Any]:
+    """Return the numbers of the report but for the comparison of the engines."""
+    examples = [checked.split.held_out[item.number] for item in checked.held_out.items]
+    judges: dict[str, Any] = {}
+    if state.best:
+        judges = full_report(
+            checked.split.train,
+            examples,
+            {TRAINED: state.best, UNTRAINED: state.untrained},
+            seed=checked.config.trainer.seed,
+        )
+    return {
+        "objective": checked.config.objective,
+        "model": checked.config.model.path,
+        "data": checked.data_numbers,
+        "run": run_figures(state),
+        "best": state.best_figures,
+        "last": state.last_figures,
+        "judges": judges,
+    }
+
+
+def write_report(checked: CheckedRewardTraining, report: dict[str, Any]) -> None:
+    """Write the report as JSON, markdown and HTML."""
+    path = checked.out / REPORT
+    write_whole(path, escaped(json.dumps(finite(report), ensure_ascii=False, indent=1)) + "\n")
+    title = f"{report['objective']} on {report['model']}"
+    write_page(Page(title=title, tables=report_tables(report)), path)
+
+
+def report_tables(report: dict[str, Any]) -> list[Rows]:
+    """Return the tables of the report."""
+    tables: list[Rows] = []
+    if report["judges"]:
+        tables.append(held_out_table(report["judges"]))
+    run = report["run"]
+    facts = [["run", ""], ["steps", str(run["steps"])], ["best at step", str(run["best_step"])]]
+    facts.append(["tokens", str(run["tokens"])])
+    facts.append(["seconds of updates", f"{run['seconds']:.0f}"])
+    if "accuracy" in report["last"]:
+        facts.append(["accuracy at the last step", percent(report["last"]["accuracy"])])
+    tables.append(facts)
+    if "gate" in report:
+        gate = report["gate"]
+        rows = [[f"largest difference from transformers, {gate['texts']} texts", "allowed", ""]]
+        for name, difference in gate["largest_difference_from_transformers"].items():
+            rows.append([name, f"{gate['tolerance']:.1e}", f"{difference:.1e}"])
+        rows += [[name, "", reason] for name, reason in gate["skipped"].items()]
+        tables.append(rows)
+    return [*tables, *data_tables(report["data"])]
+
+
+def console(report: dict[str, Any]) -> str:
+    """Return the tables of the report as text."""
+    return "\n\n".join(map(aligned, report_tables(report)))
+
+
+def write_reward_yaml(checked: CheckedRewardTraining) -> None:
+    """Write the section `reward` that scores with the trained model."""
+    name = checked.out.name.replace("-", "_")
+    if not name.isidentifier():
+        name = TRAINED
+    section = {
+        "models": [name],
+        "specs": {name: {"kind": "bradley_terry", "path": str((checked.out / BEST).resolve())}},
+    }
+    text = yaml.safe_dump({"reward": section}, sort_keys=False)
+    write_whole(checked.out / REWARD, text)
