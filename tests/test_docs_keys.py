@@ -12,7 +12,7 @@ import pytest
 
 from rmrl.config.compat.keys_of_verl import TABLE, fate_of
 from rmrl.config.load import compose_config
-from rmrl.config.schema import Config, ScoreConfig
+from rmrl.config.schema import Config, RewardTrainingConfig, ScoreConfig
 from rmrl.config.typed import unknown_key
 from tests import docs_pages
 
@@ -73,11 +73,11 @@ def keys(text: str) -> set[str]:
 
 
 def wrong(key: str) -> str | None:
-    """A sentence for a key that neither training nor scoring has, and that is not refused with a
+    """A sentence for a key that none of training, scoring and reward training has, and that is not refused with a
     sentence either."""
     if fate_of(key, TABLE) is not None:
         return None
-    said = [unknown_key(Config, key), unknown_key(ScoreConfig, key)]
+    said = [unknown_key(root, key) for root in (Config, ScoreConfig, RewardTrainingConfig)]
     return None if None in said else said[0]
 
 
