@@ -53,4 +53,4 @@ class TrainRm(KeyCommand[RewardTrainingConfig, "CheckedRewardTraining", "Trained
         """Print the table of the held-out rows, and what to type next."""
         from rmrl.reward_training.results import console
 
-        print(console(result.report), flush=True)
+        print(console(checked, result.report), flush=True)

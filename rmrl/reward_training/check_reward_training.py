@@ -18,6 +18,7 @@ from rmrl.models.checkpoint_inspect import local_checkpoint, max_positions
 from rmrl.registry import did_you_mean
 from rmrl.reward_training.data_report import data_report, data_tables
 from rmrl.reward_training.objectives import OBJECTIVES
+from rmrl.reward_training.objectives.objective import Objective
 from rmrl.reward_training.read_examples import Split, split
 from rmrl.reward_training.tokens import Tokenized, tokenized
 from rmrl.telemetry.sinks import SINKS
@@ -40,6 +41,7 @@ class CheckedRewardTraining:
     threads: int
     total_steps: int
     test_freq: int
+    objective: Objective
     split: Split
     train: Tokenized
     held_out: Tokenized
@@ -68,8 +70,9 @@ def check(config: RewardTrainingConfig) -> CheckedRewardTraining:
     processes = config.trainer.n_gpus_per_node
     if processes == -1:
         processes = max(devices.gpus_per_node(1), 1)
-    objective = OBJECTIVES[config.objective](config.loss)
-    parts = split(config.data, among=objective.forms, seed=config.trainer.seed)
+    kind = OBJECTIVES[config.objective]
+    parts = split(config.data, among=kind.forms, seed=config.trainer.seed)
+    objective = kind(config.loss, kind.outputs_of(parts.train, config.loss))
     tokenizer = policy_tokenizer(config.model)
     train = tokenized(parts.train, tokenizer, objective, config.data)
     held_out = tokenized(parts.held_out, tokenizer, objective, config.data)
@@ -91,6 +94,7 @@ def check(config: RewardTrainingConfig) -> CheckedRewardTraining:
         threads=config.trainer.threads_per_process or max(1, cores() // processes),
         total_steps=steps,
         test_freq=test_freq,
+        objective=objective,
         split=parts,
         train=train,
         held_out=held_out,

@@ -77,8 +77,7 @@ def _shortcuts(examples: Sequence[Example]) -> Numbers:
         return {}
     longer: list[float] = []
     for pair in pairs:
-        better = len(pair.responses[pair.better])
-        worse = len(pair.responses[1 - pair.better])
+        better, worse = map(len, pair.responses)
         longer.append(0.5 if better == worse else float(better > worse))
     numbers: Numbers = {"better_is_longer": share(longer, confidence=_CONFIDENCE, seed=1)}
     probabilities_N = cross_fitted(pairs)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from rmrl.types import Message
 
@@ -22,6 +22,8 @@ class Example:
     """Place of each response, 0 is the best; equal numbers are ties. () without an order."""
     margin: float = 0.0
     """By how much the better response of a pair is better."""
+    attributes: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Numbers of the only response, by the name of the attribute."""
 
     @property
     def key(self) -> str:
@@ -33,13 +35,20 @@ class Example:
         return "\n".join(f"{turn['role']}: {turn['content'].strip()}" for turn in self.prompt)
 
     @property
-    def better(self) -> int:
-        """Number of the better response of a pair; -1 for a tie and for what is no pair."""
-        if len(self.ranks) != 2 or self.ranks[0] == self.ranks[1]:
-            return -1
-        return int(self.ranks[1] < self.ranks[0])
+    def ends(self) -> tuple[int, int] | None:
+        """Numbers of the best and the worst response; None where all are equally good."""
+        if len(set(self.ranks)) < 2:
+            return None
+        return self.ranks.index(min(self.ranks)), self.ranks.index(max(self.ranks))
 
 
 def pairs_of(examples: Sequence[Example]) -> list[Example]:
-    """Return the examples that are a pair of a better and a worse response."""
-    return [example for example in examples if example.better >= 0]
+    """Return the best and the worst response of each example, as pairs with the better one first.
+    One pair of each, so that they tell independent things; what has no order is left out."""
+    pairs: list[Example] = []
+    for example in examples:
+        if example.ends is not None:
+            best, worst = example.ends
+            responses = (example.responses[best], example.responses[worst])
+            pairs.append(replace(example, responses=responses, ranks=(0, 1)))
+    return pairs

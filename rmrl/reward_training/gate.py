@@ -21,6 +21,7 @@ from rmrl.offline.rewards import AsyncRewards
 from rmrl.reward_training.check_reward_training import CheckedRewardTraining
 from rmrl.reward_training.example import Example
 from rmrl.reward_training.labelled_batch import Item
+from rmrl.reward_training.results import reward_spec
 from rmrl.reward_training.training import BEST, State
 
 _log = logging.getLogger(__name__)
@@ -69,14 +70,15 @@ async def compare_engines(
     scores: dict[str, list[float]] = {}
     if state.best:
         places = {item.number: place for place, item in enumerate(checked.held_out.items)}
-        scores[TRAINING] = _flat([state.best[places[item.number]] for item in items])
+        outputs = [state.best[places[item.number]] for item in items]
+        scores[TRAINING] = [_score(checked, each) for each in _flat(outputs)]
     skipped: dict[str, str] = {}
     for engine in checked.config.gate.engines:
         if importlib.util.find_spec(_PACKAGES.get(engine, engine)) is None:
             skipped[engine] = "not installed"
             continue
         scores[engine] = await _engine_scores(checked, examples, engine)
-    base = np.asarray([logits[0] for logits in plain])
+    base = np.asarray([_score(checked, logits) for logits in plain])
     tolerance = _tolerance(checked, base)
     differences: dict[str, float] = {
         name: float(np.abs(np.asarray(each) - base).max()) for name, each in scores.items()
@@ -107,12 +109,20 @@ def _sentence(checked: CheckedRewardTraining, wrong: dict[str, float], tolerance
     return (
         f"the model in {folder} scores otherwise than in transformers in {listed}, where"
         f" {tolerance:.2g} is allowed; the layer to look at is its head (in the files:"
-        f" {', '.join(heads) or 'none'}). Everything is kept: compare with rmrl check, or allow more"
-        " with gate.tolerance=..."
+        f" {', '.join(heads) or 'none'}). Everything is kept: gate.tolerance=... allows more"
     )
 
 
-def _flat(rows: Sequence[Sequence[float]]) -> list[float]:
+def _score(checked: CheckedRewardTraining, outputs: Sequence[float]) -> float:
+    """The score of a response from the outputs of the head."""
+    weights = checked.objective.score_weights
+    if not weights:
+        return outputs[0]
+    names = checked.objective.outputs
+    return sum(weight * outputs[names.index(name)] for name, weight in weights.items())
+
+
+def _flat(rows: Sequence[Sequence[Any]]) -> list[Any]:
     return [value for row in rows for value in row]
 
 
@@ -130,9 +140,9 @@ async def _engine_scores(
     checked: CheckedRewardTraining, examples: Sequence[Example], engine: str
 ) -> list[float]:
     """Scores of rmrl's own kind of reward, from texts, as `rmrl score` makes them."""
-    spec = {"kind": "bradley_terry", "path": str(checked.out / BEST), "engine": {"name": engine}}
-    dtype = checked.config.fsdp_config.param_dtype or checked.config.fsdp_config.model_dtype
-    spec["engine"] = {"name": engine, "dtype": dtype}
+    fsdp = checked.config.fsdp_config
+    dtype = fsdp.param_dtype or fsdp.model_dtype
+    spec = {**reward_spec(checked), "engine": {"name": engine, "dtype": dtype}}
     config = {
         "reward": {"models": [_NAME], "specs": {_NAME: spec}},
         "trainer": {"device": checked.device},

@@ -37,9 +37,8 @@ def length_matched(pairs: Sequence[Example], *, seed: int) -> list[int]:
     each bin as many of either kind are drawn. Pairs of equal lengths belong to it."""
     ratios: list[float] = []
     for pair in pairs:
-        better = max(1, len(pair.responses[pair.better]))
-        worse = max(1, len(pair.responses[1 - pair.better]))
-        ratios.append(float(np.log(better / worse)))
+        better, worse = map(len, pair.responses)
+        ratios.append(float(np.log(max(1, better) / max(1, worse))))
     edges = np.quantile(np.abs(ratios), np.linspace(0, 1, _BINS + 1)[1:-1]) if ratios else []
     bins: defaultdict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     matched: list[int] = []
@@ -58,16 +57,10 @@ def length_matched(pairs: Sequence[Example], *, seed: int) -> list[int]:
 def quick_figures(examples: Sequence[Example], scores: Sequence[Sequence[float]]) -> Numbers:
     """Return the figures of one validation: accuracy, that on matched lengths, margin, mean and
     spread of the scores, by source where there are several."""
-    credits: list[float] = []
-    margins: list[float] = []
-    pairs: list[Example] = []
-    for example, values in zip(examples, scores, strict=True):
-        if example.better < 0:
-            continue
-        gap = values[example.better] - values[1 - example.better]
-        credits.append(_credit(gap))
-        margins.append(gap)
-        pairs.append(example)
+    pairs = pairs_of(examples)
+    ends = _ends_of(examples, scores)
+    margins = [best - worst for best, worst in ends]
+    credits = list(map(_credit, margins))
     everything = np.concatenate([np.asarray(values) for values in scores])
     figures: Numbers = {
         "score_mean": float(everything.mean()),
@@ -107,19 +100,15 @@ def full_report(
     As `rmrl eval` counts them, with the accuracy on pairs of matched lengths beside it.
     """
     pairs = pairs_of(held_out)
-    places = [number for number, example in enumerate(held_out) if example.better >= 0]
     items = [_item(pair) for pair in pairs]
     judgements: dict[str, list[Judgement]] = {}
     for name, values in scores.items():
-        judgements[name] = [Judgement(scores=tuple(values[place])) for place in places]
+        judgements[name] = [Judgement(scores=ends) for ends in _ends_of(held_out, values)]
     baseline = fitted(pairs_of(train))
     if baseline is not None and pairs:
         logits = np.log(np.clip(baseline.probabilities(pairs), 1e-9, 1 - 1e-9))
         logits -= np.log(np.clip(1 - baseline.probabilities(pairs), 1e-9, 1 - 1e-9))
-        judgements[_WORDS] = [
-            Judgement(scores=(float(logit), 0.0) if pair.better == 0 else (0.0, float(logit)))
-            for pair, logit in zip(pairs, logits, strict=True)
-        ]
+        judgements[_WORDS] = [Judgement(scores=(float(logit), 0.0)) for logit in logits]
     judgements["constant"] = [Judgement(scores=(0.0, 0.0)) for _ in pairs]
     judgements |= controls(items, seed=seed)
     report = evaluate(items, judgements, form=Pairs(), ties="share", settings=_SETTINGS)
@@ -131,7 +120,7 @@ def full_report(
     return report.numbers["judges"]
 
 
-def held_out_table(judges: Numbers) -> Rows:
+def held_out_table(judges: Mapping[str, Any]) -> Rows:
     """Return a line per judge with its accuracies and their intervals."""
     rows = [["held-out pairs", "accuracy", "length-matched", "better is shorter", "ECE"]]
     for name, judge in judges.items():
@@ -149,6 +138,17 @@ def _with_interval(figure: Numbers | None) -> str:
     return f"{percent(figure['value'])} ({100 * figure['low']:.0f} .. {100 * figure['high']:.0f})"
 
 
+def _ends_of(
+    examples: Sequence[Example], scores: Sequence[Sequence[float]]
+) -> list[tuple[float, float]]:
+    """Return the scores of the best and the worst response of each example with an order."""
+    return [
+        (values[example.ends[0]], values[example.ends[1]])
+        for example, values in zip(examples, scores, strict=True)
+        if example.ends is not None
+    ]
+
+
 def _credit(gap: float) -> float:
     if gap == 0:
         return 0.5
@@ -162,9 +162,7 @@ def _item(pair: Example) -> Item:
         prompt=pair.prompt,
         responses=pair.responses,
         comparisons=(
-            Comparison(
-                subset=pair.source or "all", candidates=(0, 1), good=frozenset({pair.better})
-            ),
+            Comparison(subset=pair.source or "all", candidates=(0, 1), good=frozenset({0})),
         ),
         data_source=pair.source,
     )

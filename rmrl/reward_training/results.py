@@ -14,7 +14,7 @@ from rmrl.evaluation.report import finite
 from rmrl.files import write_whole
 from rmrl.reward_training.check_reward_training import CheckedRewardTraining
 from rmrl.reward_training.data_report import data_tables
-from rmrl.reward_training.held_out import TRAINED, UNTRAINED, full_report, held_out_table
+from rmrl.reward_training.held_out import TRAINED, UNTRAINED
 from rmrl.reward_training.training import BEST, State, run_figures
 
 REPORT = "report.json"
@@ -26,7 +26,7 @@ def run_report(checked: CheckedRewardTraining, state: State) -> dict[str, Any]:
     examples = [checked.split.held_out[item.number] for item in checked.held_out.items]
     judges: dict[str, Any] = {}
     if state.best:
-        judges = full_report(
+        judges = checked.objective.report(
             checked.split.train,
             examples,
             {TRAINED: state.best, UNTRAINED: state.untrained},
@@ -48,14 +48,14 @@ def write_report(checked: CheckedRewardTraining, report: dict[str, Any]) -> None
     path = checked.out / REPORT
     write_whole(path, escaped(json.dumps(finite(report), ensure_ascii=False, indent=1)) + "\n")
     title = f"{report['objective']} on {report['model']}"
-    write_page(Page(title=title, tables=report_tables(report)), path)
+    write_page(Page(title=title, tables=report_tables(checked, report)), path)
 
 
-def report_tables(report: dict[str, Any]) -> list[Rows]:
+def report_tables(checked: CheckedRewardTraining, report: dict[str, Any]) -> list[Rows]:
     """Return the tables of the report."""
     tables: list[Rows] = []
     if report["judges"]:
-        tables.append(held_out_table(report["judges"]))
+        tables.append(checked.objective.table(report["judges"]))
     run = report["run"]
     facts = [["run", ""], ["steps", str(run["steps"])], ["best at step", str(run["best_step"])]]
     facts.append(["tokens", str(run["tokens"])])
@@ -73,9 +73,20 @@ def report_tables(report: dict[str, Any]) -> list[Rows]:
     return [*tables, *data_tables(report["data"])]
 
 
-def console(report: dict[str, Any]) -> str:
+def console(checked: CheckedRewardTraining, report: dict[str, Any]) -> str:
     """Return the tables of the report as text."""
-    return "\n\n".join(map(aligned, report_tables(report)))
+    return "\n\n".join(map(aligned, report_tables(checked, report)))
+
+
+def reward_spec(checked: CheckedRewardTraining) -> dict[str, Any]:
+    """Return the entries of a reward that scores with the trained model."""
+    spec: dict[str, Any] = {
+        "kind": "bradley_terry",
+        "path": str((checked.out / BEST).resolve()),
+    }
+    if len(checked.objective.outputs) > 1:
+        spec |= {"label_weights": checked.objective.score_weights, "activation": "none"}
+    return spec
 
 
 def write_reward_yaml(checked: CheckedRewardTraining) -> None:
@@ -83,9 +94,5 @@ def write_reward_yaml(checked: CheckedRewardTraining) -> None:
     name = checked.out.name.replace("-", "_")
     if not name.isidentifier():
         name = TRAINED
-    section = {
-        "models": [name],
-        "specs": {name: {"kind": "bradley_terry", "path": str((checked.out / BEST).resolve())}},
-    }
-    text = yaml.safe_dump({"reward": section}, sort_keys=False)
-    write_whole(checked.out / REWARD, text)
+    section = {"models": [name], "specs": {name: reward_spec(checked)}}
+    write_whole(checked.out / REWARD, yaml.safe_dump({"reward": section}, sort_keys=False))

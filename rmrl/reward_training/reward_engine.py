@@ -42,7 +42,7 @@ class RewardEngine(TrainingEngine):
 
     def __init__(self, settings: RewardSettings, process: ProcessSettings) -> None:
         super().__init__(settings, process, FSDPPart)
-        self._objective = OBJECTIVES[settings.objective](settings.loss)
+        self._objective = OBJECTIVES[settings.objective](settings.loss, settings.labels)
 
     def scores(self, batch: LabelledBatch) -> list[np.ndarray]:
         """Return the outputs of each row without a gradient, float32 [tokens read, n]."""

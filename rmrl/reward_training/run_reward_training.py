@@ -121,6 +121,7 @@ def reward_settings(checked: CheckedRewardTraining) -> RewardSettings:
         loss=config.loss,
         total_steps=checked.total_steps,
         device="cuda" if checked.device == "cuda" else "cpu",
+        labels=checked.objective.outputs,
         **settings,
     )
 
@@ -140,7 +141,7 @@ def _train_settings(config: RewardTrainingConfig) -> dict[str, Any]:
         "seed": config.trainer.seed,
         "own_tokens": True,
     }
-    return {**shared, "role": "critic", "critic": CriticConfig(**trained), "labels": ("score",)}
+    return {**shared, "role": "critic", "critic": CriticConfig(**trained)}
 
 
 __all__ = ["Trained", "reward_settings", "run"]

@@ -20,7 +20,7 @@ _WORDS = 50_000
 
 
 class TextBaseline:
-    """Learns from pairs of a better and a worse response."""
+    """Learns from the pairs of `pairs_of`, whose better response comes first."""
 
     def __init__(self, pairs: Sequence[Example]) -> None:
         """Raises ValueError where the responses hold no word twice."""
@@ -38,8 +38,8 @@ class TextBaseline:
         return self._model.predict_proba(self._differences(pairs))[:, 1]
 
     def _differences(self, pairs: Sequence[Example]) -> Any:
-        better: Any = self._words.transform([pair.responses[pair.better] for pair in pairs])
-        worse: Any = self._words.transform([pair.responses[1 - pair.better] for pair in pairs])
+        better: Any = self._words.transform([pair.responses[0] for pair in pairs])
+        worse: Any = self._words.transform([pair.responses[1] for pair in pairs])
         return better - worse
 
 

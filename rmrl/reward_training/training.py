@@ -17,7 +17,6 @@ import numpy as np
 
 from rmrl.errors import Interrupted
 from rmrl.reward_training.check_reward_training import CheckedRewardTraining
-from rmrl.reward_training.held_out import quick_figures
 from rmrl.reward_training.labelled_batch import Item
 from rmrl.reward_training.process_group import ProcessGroup
 from rmrl.signals import handled_by
@@ -37,8 +36,8 @@ _ON_CONSOLE = ("accuracy", "length_matched", "loss")
 """Figures of the held-out rows that a line on the console has room for."""
 _SMALLER_IS_BETTER = frozenset({"loss"})
 
-Scores = list[list[float]]
-"""Per held-out row the score of each response."""
+Outputs = list[list[list[float]]]
+"""Per held-out row the outputs of each response."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,9 +45,9 @@ class State:
     """What a resumed run needs beside the engine's own state."""
 
     step: int = 0
-    untrained: Scores = field(default_factory=list)
-    """Scores of the held-out rows before the first step."""
-    best: Scores = field(default_factory=list)
+    untrained: Outputs = field(default_factory=list)
+    """Outputs of the held-out rows before the first step."""
+    best: Outputs = field(default_factory=list)
     best_step: int = -1
     best_figures: dict[str, float] = field(default_factory=dict)
     last_figures: dict[str, float] = field(default_factory=dict)
@@ -150,9 +149,9 @@ class Training:
         if not items:
             return {}
         outputs = await self.group.scores(items)
-        scores: Scores = [[float(row[-1, 0]) for row in rows] for rows in outputs]
+        scores: Outputs = [[row[-1].tolist() for row in rows] for rows in outputs]
         examples = [self.checked.split.held_out[item.number] for item in items]
-        figures = quick_figures(examples, scores)
+        figures = self.checked.objective.quick(examples, scores)
         if not state.step:
             state.untrained = scores
             return {}
@@ -171,7 +170,7 @@ class Training:
         }
 
     def _is_better(self, figures: dict[str, float]) -> bool:
-        name = self.checked.config.trainer.best_by
+        name = self.checked.config.trainer.best_by or self.checked.objective.best_by
         before = self.state.best_figures.get(name)
         if before is None or name not in figures:
             return before is None

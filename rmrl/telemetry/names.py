@@ -61,6 +61,7 @@ REWARD_TRAINING = {
     "train/loss": "loss {:.4f}",
     "train/accuracy": "right {:.2f}",
     "train/margin": "margin {:.3f}",
+    "train/squared_error": "squared error {:.3f}",
 }
 """Figures of a step of reward-model training, as the console shows them."""
 VALIDATION = "val/"

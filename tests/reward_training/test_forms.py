@@ -41,7 +41,7 @@ def test_pairs_of_trl(tmp_path: Path, row: dict[str, Any], prompt: Any) -> None:
     example = read(tmp_path, row)
     assert example.prompt == prompt
     assert example.responses == ("good", "bad")
-    assert (example.ranks, example.margin, example.better) == ((0, 1), 0.0, 0)
+    assert (example.ranks, example.margin, example.ends) == ((0, 1), 0.0, (0, 1))
 
 
 def test_margin_source_and_columns_of_other_names(tmp_path: Path) -> None:
@@ -49,6 +49,57 @@ def test_margin_source_and_columns_of_other_names(tmp_path: Path) -> None:
     columns = {"prompt": "q", "chosen": "better", "rejected": "worse"}
     example = read(tmp_path, row, columns=columns)
     assert (example.prompt, example.margin, example.source) == ("Hi", 1.5, "web")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "Hi", "responses": ["bad", "good", "fair"], "ranks": [2, 0, 1]},
+        {"prompt": "Hi", "responses": ["bad", "good", "fair"], "scores": [0.1, 3, 2]},
+        {
+            "context": [USER],
+            "completions": [
+                {"rank": 5, "completion": [BAD]},
+                {"rank": 0, "completion": [GOOD]},
+                {"rank": 1, "completion": [{"role": "assistant", "content": "fair"}]},
+            ],
+        },
+        {
+            "instruction": "Hi",
+            "completions": [
+                {"response": "fair", "overall_score": 6.0},
+                {"response": "good", "overall_score": 9},
+                {"response": "bad", "overall_score": 1},
+            ],
+        },
+    ],
+)
+def test_ranked_lists(tmp_path: Path, row: dict[str, Any]) -> None:
+    example = read(tmp_path, row, form="ranked")
+    assert example.responses == ("good", "fair", "bad")
+    assert example.ranks == (0, 1, 2)
+    assert example.key == "Hi"
+
+
+def test_a_list_has_ties(tmp_path: Path) -> None:
+    row = {"prompt": "Hi", "responses": ["a", "b", "c"], "scores": [1, 2, 2]}
+    example = read(tmp_path, row, form="ranked")
+    assert (example.responses, example.ranks) == (("b", "c", "a"), (0, 0, 1))
+    with pytest.raises(DataError, match="of the form ranked"):
+        read(tmp_path, row, form="pairs")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "Hi", "response": "good", "attributes": {"helpfulness": 3, "verbosity": None}},
+        {"prompt": "Hi", "response": "good", "helpfulness": 3.0, "id": 7},
+    ],
+)
+def test_attributes_of_helpsteer(tmp_path: Path, row: dict[str, Any]) -> None:
+    example = read(tmp_path, row, form="attributes")
+    assert example.responses == ("good",)
+    assert example.attributes == {"helpfulness": 3.0}
 
 
 @pytest.mark.parametrize(

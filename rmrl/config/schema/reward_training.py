@@ -48,6 +48,12 @@ class RewardLossConfig:
     (arXiv:2312.09244)."""
     label_smoothing: float = share(0.0)
     """bradley_terry: share of the labels that is taken to be wrong."""
+    tie_strength: float = not_negative(0.0)
+    """plackett_luce: how likely ties of a pair are (Davidson 1970); 0: pairs with a tie are left
+    out."""
+    head: str = choice("point", among=("point", "variance", "quantiles"))
+    """attributes: outputs of the head for each attribute: its value; a variance beside it; or the
+    quantiles .5, .1 and .9."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -81,8 +87,9 @@ class RewardTrainerConfig:
     """Steps between validations on the held-out rows; -1: ten times in the run."""
     early_stop: int | None = positive(None, may_change=True)
     """Stop after this many validations without a better `best_by`; null: never."""
-    best_by: str = choice("accuracy", among=("accuracy", "loss", "length_matched"))
-    """Figure of the held-out rows that the best weights are chosen by."""
+    best_by: str | None = choice(None, among=(None, "accuracy", "loss", "length_matched"))
+    """Figure of the held-out rows that the best weights are chosen by; null: accuracy, of
+    attributes loss."""
     resume_mode: str = choice("auto", among=("auto", "disable"), may_change=True)
     """auto (newest complete checkpoint, if any), disable (refuse a used folder)."""
     max_ckpt_to_keep: int = positive(2, may_change=True)

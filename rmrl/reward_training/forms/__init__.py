@@ -14,6 +14,8 @@ FORMS: Registry[type[Form]] = Registry(
     "data.form",
     {
         "pairs": "rmrl.reward_training.forms.pairs:Pairs",
+        "attributes": "rmrl.reward_training.forms.attributes:Attributes",
+        "ranked": "rmrl.reward_training.forms.ranked:Ranked",
     },
 )
 

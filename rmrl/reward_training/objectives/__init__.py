@@ -9,6 +9,8 @@ from rmrl.reward_training.objectives.objective import Objective
 OBJECTIVES: Registry[type[Objective]] = Registry(
     "objective",
     {
+        "attributes": "rmrl.reward_training.objectives.attributes:AttributeRegression",
         "bradley_terry": "rmrl.reward_training.objectives.bradley_terry:BradleyTerry",
+        "plackett_luce": "rmrl.reward_training.objectives.plackett_luce:PlackettLuce",
     },
 )

@@ -3,7 +3,7 @@
     loss = -(1 - e) log sigmoid(d) - e log sigmoid(-d) + k (c + r)^2,    d = c - r - margin
 
 with the scores c of the better and r of the worse response, the share e of labels that is taken to
-be wrong (`loss.label_smoothing`, as in conservative DPO, arXiv:2403.00409 eq. 11) and the
+be wrong (`loss.label_smoothing`, as in conservative DPO, arXiv:2403.00409) and the
 coefficient k that keeps scores around 0 (`loss.center`, arXiv:2312.09244). Bradley and Terry 1952;
 for reward models arXiv:1706.03741 and arXiv:2203.02155; margins arXiv:2307.09288 eq. 2. A list of
 more than two responses counts as the mean over its pairs (arXiv:2203.02155 eq. 1).
@@ -25,11 +25,15 @@ from rmrl.reward_training.objectives.objective import Objective, Targets, pairs_
 class BradleyTerry(Objective):
     """The target of a row: its rank, and the margin of its item."""
 
-    forms: ClassVar[tuple[str, ...]] = ("pairs",)
+    forms: ClassVar[tuple[str, ...]] = ("pairs", "ranked")
 
     def targets(self, example: Example) -> Targets:
         """Return rank and margin of each response."""
         return tuple((float(rank), example.margin) for rank in example.ranks)
+
+    def weight(self, batch: LabelledBatch) -> float:
+        """Return the number of items with a better and a worse response."""
+        return float(pairs_by_rank(batch)[2].sum())
 
     def loss(self, batch: LabelledBatch, outputs_Nn: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the sum over items, and sums for accuracy, margin and the spread of scores."""
@@ -45,13 +49,23 @@ class BradleyTerry(Objective):
         loss_P = -(1 - wrong) * logsigmoid(difference_P) - wrong * logsigmoid(-difference_P)
         if self._settings.center:
             loss_P = loss_P + self._settings.center * (chosen_P + rejected_P) ** 2
-        with torch.no_grad():
-            gap_P = chosen_P - rejected_P
-            right_P = (gap_P > 0).float() + 0.5 * (gap_P == 0).float()
-            sums = {
-                "accuracy": (right_P * weights_P).sum(),
-                "margin": (gap_P * weights_P).sum(),
-                "score": ((chosen_P + rejected_P) * weights_P).sum() / 2,
-                "score_squared": ((chosen_P**2 + rejected_P**2) * weights_P).sum() / 2,
-            }
-        return (loss_P * weights_P).sum(), sums
+        return (loss_P * weights_P).sum(), order_sums(batch, scores_R)
+
+
+@torch.no_grad()
+def order_sums(batch: LabelledBatch, scores_R: Tensor) -> dict[str, Tensor]:
+    """Return sums over items: of the share of pairs in the right order (equal scores count half),
+    the margin, the score and its square."""
+    better, worse, weights = pairs_by_rank(batch)
+    device = scores_R.device
+    weights_P = torch.from_numpy(weights).float().to(device)
+    chosen_P = scores_R[torch.from_numpy(better).to(device)]
+    rejected_P = scores_R[torch.from_numpy(worse).to(device)]
+    gap_P = chosen_P - rejected_P
+    right_P = (gap_P > 0).float() + 0.5 * (gap_P == 0).float()
+    return {
+        "accuracy": (right_P * weights_P).sum(),
+        "margin": (gap_P * weights_P).sum(),
+        "score": ((chosen_P + rejected_P) * weights_P).sum() / 2,
+        "score_squared": ((chosen_P**2 + rejected_P**2) * weights_P).sum() / 2,
+    }
