@@ -89,10 +89,25 @@ def reward_spec(checked: CheckedRewardTraining) -> dict[str, Any]:
     return spec
 
 
-def write_reward_yaml(checked: CheckedRewardTraining) -> None:
-    """Write the section `reward` that scores with the trained model."""
+def reward_name(checked: CheckedRewardTraining) -> str:
+    """Return the name of the trained reward: that of the folder, where it is a word."""
     name = checked.out.name.replace("-", "_")
-    if not name.isidentifier():
-        name = TRAINED
-    section = {"models": [name], "specs": {name: reward_spec(checked)}}
-    write_whole(checked.out / REWARD, yaml.safe_dump({"reward": section}, sort_keys=False))
+    return name if name.isidentifier() else TRAINED
+
+
+def reward_section(checked: CheckedRewardTraining) -> dict[str, Any]:
+    """Return the section `reward` that scores with the trained model."""
+    name = reward_name(checked)
+    return {"models": [name], "specs": {name: reward_spec(checked)}}
+
+
+def write_reward_yaml(checked: CheckedRewardTraining, *, calibrated: bool) -> None:
+    """Write the section. Where there is a calibration map, a comment says how to use it."""
+    text = yaml.safe_dump({"reward": reward_section(checked)}, sort_keys=False)
+    if calibrated:
+        file = (checked.out / "calibration" / f"{reward_name(checked)}.json").resolve()
+        text += (
+            "      # P(good) in the place of the score:\n"
+            f"      # transform: {{kind: calibrated, file: {file}}}\n"
+        )
+    write_whole(checked.out / REWARD, text)

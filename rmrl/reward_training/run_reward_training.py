@@ -2,7 +2,9 @@
 engines, write the report.
 
 <out>/best/, last/     Hugging Face folders: the weights with the best held-out figure, and the last
+<out>/best/README.md   the model's card
 <out>/reward.yaml      a section `reward` that scores with the best ones
+<out>/calibration/     a map from their scores to P(good)
 <out>/report.json, report.md, report.html      data, figures, baselines, the comparison of engines
 <out>/checkpoints/     what a resumed run goes on from
 <out>/metrics.jsonl, config.yaml, run.json, run.log      as of every run
@@ -20,8 +22,10 @@ from typing import Any
 from rmrl.config.schema import ActorConfig, CriticConfig, RewardTrainingConfig
 from rmrl.heartbeat import heartbeat
 from rmrl.logs import write_to
+from rmrl.reward_training.calibration_map import write_map
 from rmrl.reward_training.check_reward_training import CheckedRewardTraining
 from rmrl.reward_training.gate import compare_engines, gate_items
+from rmrl.reward_training.model_card import write_card
 from rmrl.reward_training.process_group import ProcessGroup, process_group
 from rmrl.reward_training.results import run_report, write_report, write_reward_yaml
 from rmrl.reward_training.reward_engine import RewardSettings
@@ -66,10 +70,11 @@ async def _run(checked: CheckedRewardTraining, config_text: str) -> Trained:
                 [row.tolist() for item in gate_items(checked) for row in item.tokens],
             )
         report = run_report(checked, training.state)
-        write_reward_yaml(checked)
+        write_reward_yaml(checked, calibrated=write_map(checked, training.state))
         write_report(checked, report)
         await compare_engines(checked, training.state, plain, report)
         write_report(checked, report)
+        write_card(checked, report)
     _log.info(f"finished at step {training.state.step}; everything is in {out}")
     return Trained(report=report)
 

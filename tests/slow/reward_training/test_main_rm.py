@@ -95,6 +95,9 @@ def test_a_killed_run_goes_on_bit_for_bit_and_its_model_scores_the_same_everywhe
     judges = report["judges"]
     assert {"trained", "untrained head", "words", "longest", "constant"} <= set(judges)
     assert losses(whole)[-1] < losses(whole)[0]
+    card = (whole / "best" / "README.md").read_text()
+    assert "base_model" in card
+    assert "length-matched" in card
 
     broken = tmp_path / "broken"
     arguments = words(tiny_llama, rows, broken, "gate.engines=[hf]")
