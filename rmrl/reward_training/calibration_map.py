@@ -11,7 +11,7 @@ from rmrl.evaluation.calibrate.check_calibration import CheckedCalibration
 from rmrl.evaluation.calibrate.run_calibrate import Column, probability_map, write_maps
 from rmrl.offline.rewards import AsyncRewards
 from rmrl.reward_training.check_reward_training import CheckedRewardTraining
-from rmrl.reward_training.results import reward_name
+from rmrl.reward_training.results import reward_name, reward_section
 from rmrl.reward_training.training import State
 from rmrl.rewards.calibration.digest import reward_digest
 
@@ -32,11 +32,9 @@ def write_map(checked: CheckedRewardTraining, state: State) -> bool:
     if not column.scores:
         return False
     name = reward_name(checked)
-    config = {"models": [name], "specs": {name: reward_spec(checked)}}
+    config = {"reward": reward_section(checked), "trainer": {"device": checked.device}}
     try:
-        specs = AsyncRewards(
-            {"reward": config, "trainer": {"device": checked.device}}
-        ).checked.specs
+        specs = AsyncRewards(config).checked.specs
         calibration = CheckedCalibration(
             config=CalibrateConfig(calibrate=CalibrationConfig(method="platt")),
             out=checked.out / FOLDER,

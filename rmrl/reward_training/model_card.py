@@ -34,10 +34,7 @@ def write_card(checked: CheckedRewardTraining, report: dict[str, Any]) -> None:
         "base_model": base,
         "tags": ["reward-model", "rmrl", checked.config.objective],
     }
-    section = {
-        "models": [reward_name(checked)],
-        "specs": {reward_name(checked): reward_spec(checked)},
-    }
+    section = yaml.safe_dump({"reward": reward_section(checked)}, sort_keys=False)
     left_out = (
         f"{len(data['train']['dropped'])} of {data['train']['rows']} training rows were left out"
         f" and {len(data['train']['cut'])} cut, because a text had more than {data['max_length']}"
@@ -47,14 +44,8 @@ def write_card(checked: CheckedRewardTraining, report: dict[str, Any]) -> None:
         title=f"Reward model on {base}",
         tables=report_tables(checked, report),
         texts=[
-            (
-                "In transformers",
-                [(f"rmrl {__version__}, objective {checked.config.objective}", _USE)],
-            ),
-            (
-                "In rmrl",
-                [("the section `reward`", yaml.safe_dump({"reward": section}, sort_keys=False))],
-            ),
+            ("In transformers", [(f"trained by rmrl {__version__}", _USE)]),
+            ("In rmrl", [("a section of rewards", section)]),
             ("Rows that were left out", [("", left_out)]),
             ("Settings", [("", yaml.safe_dump(_settings(checked), sort_keys=False))]),
         ],
