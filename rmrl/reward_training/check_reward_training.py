@@ -57,7 +57,7 @@ def check(config: RewardTrainingConfig) -> CheckedRewardTraining:
     """
     problems = Problems()
     problems.add(field_problems(config))
-    problems.add(_own_problems(config))
+    problems.add(settings_problems(config))
     with problems.collecting():
         problems.add(_model_problems(config))
     devices = cpu_devices()
@@ -103,7 +103,8 @@ def check(config: RewardTrainingConfig) -> CheckedRewardTraining:
     )
 
 
-def _own_problems(config: RewardTrainingConfig) -> Iterator[str]:
+def settings_problems(config: RewardTrainingConfig) -> Iterator[str]:
+    """Report what is missing or unknown, one sentence each."""
     if config.data.train_files is None:
         yield (
             "data.train_files is empty: give a parquet, jsonl or csv file of rows with labels, e.g."

@@ -17,17 +17,17 @@ class Example:
     prompt: str | tuple[Message, ...]
     responses: tuple[str, ...]
     source: str = ""
-    """Where the row comes from: its `data_source`, else its `source`."""
+    """The row's origin: its `data_source`, else its `source`."""
     ranks: tuple[int, ...] = ()
-    """Place of each response, 0 is the best; equal numbers are ties. () without an order."""
+    """Each response's place, 0 for the best. Equal numbers are ties. () without an order."""
     margin: float = 0.0
-    """By how much the better response of a pair is better."""
+    """By how much a pair's better response is better."""
     attributes: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Numbers of the only response, by the name of the attribute."""
+    """The only response's numbers, by attribute."""
 
     @property
     def key(self) -> str:
-        """The prompt as one text, to compare prompts by; of rows without one their responses."""
+        """The prompt as one text, to compare prompts by. Rows without one have their responses."""
         if isinstance(self.prompt, str):
             return self.prompt.strip() or "\n".join(sorted(self.responses))
         if len(self.prompt) == 1:
@@ -43,8 +43,8 @@ class Example:
 
 
 def pairs_of(examples: Sequence[Example]) -> list[Example]:
-    """Return the best and the worst response of each example, as pairs with the better one first.
-    One pair of each, so that they tell independent things; what has no order is left out."""
+    """Return each example's best and worst response, as a pair with the better one first. Examples
+    without an order are left out."""
     pairs: list[Example] = []
     for example in examples:
         if example.ends is not None:

@@ -29,8 +29,7 @@ _log = logging.getLogger(__name__)
 TRAINING = "training engine"
 _EXACT = 1e-5
 _HALF = 0.02
-"""Largest difference in half precision, as a share of the scores' spread: 8 bits of a number, and
-sums in another order."""
+"""Largest difference in half precision, as a share: 8 bits, and sums in another order."""
 _NAME = "trained"
 _PACKAGES = {"hf": "transformers", "vllm": "vllm", "sglang": "sglang"}
 
@@ -57,8 +56,8 @@ async def compare_engines(
     plain: Sequence[Sequence[float]],
     report: dict[str, Any],
 ) -> None:
-    """Score the texts of `gate_items` with the saved model in each engine, and put the largest
-    differences into the report. `plain`: transformers' logits of them.
+    """Score the texts from `gate_items` with the saved model in each engine, and put the largest
+    differences into the report. `plain`: transformers' logits for these texts.
 
     Raises GateError, which names the tensors to look at, where one is too large.
     """
@@ -95,10 +94,11 @@ async def compare_engines(
         )
     wrong = {name: each for name, each in differences.items() if not each <= tolerance}
     if wrong:
-        raise GateError(_sentence(checked, wrong, tolerance))
+        raise GateError(mismatch(checked, wrong, tolerance))
 
 
-def _sentence(checked: CheckedRewardTraining, wrong: dict[str, float], tolerance: float) -> str:
+def mismatch(checked: CheckedRewardTraining, wrong: dict[str, float], tolerance: float) -> str:
+    """Return the error's sentence, which names the head's tensors."""
     folder = checked.out / BEST
     heads = [
         f"{header.name} {list(header.shape)}"
@@ -114,7 +114,7 @@ def _sentence(checked: CheckedRewardTraining, wrong: dict[str, float], tolerance
 
 
 def _score(checked: CheckedRewardTraining, outputs: Sequence[float]) -> float:
-    """The score of a response from the outputs of the head."""
+    """A response's score from the head's outputs."""
     weights = checked.objective.score_weights
     if not weights:
         return outputs[0]
@@ -139,7 +139,7 @@ def _tolerance(checked: CheckedRewardTraining, base: np.ndarray) -> float:
 async def _engine_scores(
     checked: CheckedRewardTraining, examples: Sequence[Example], engine: str
 ) -> list[float]:
-    """Scores of rmrl's own kind of reward, from texts, as `rmrl score` makes them."""
+    """Scores from rmrl's own kind, from texts, as `rmrl score` makes them."""
     fsdp = checked.config.fsdp_config
     dtype = fsdp.param_dtype or fsdp.model_dtype
     spec = {**reward_spec(checked), "engine": {"name": engine, "dtype": dtype}}
@@ -149,7 +149,10 @@ async def _engine_scores(
     }
     rewards = await asyncio.to_thread(AsyncRewards, config)
     async with rewards:
-        prompts = [_prompt(example) for example in examples]
+        prompts = [
+            example.prompt if isinstance(example.prompt, str) else list(map(dict, example.prompt))
+            for example in examples
+        ]
         responses = [list(example.responses) for example in examples]
         try:
             table = await rewards.score(prompts, responses)
@@ -159,9 +162,3 @@ async def _engine_scores(
             ) from error
     # A missing verdict is None, which numpy makes NaN of.
     return np.asarray(_flat(table[f"score_{_NAME}"]), np.float64).tolist()
-
-
-def _prompt(example: Example) -> Any:
-    if isinstance(example.prompt, str):
-        return example.prompt
-    return list(map(dict, example.prompt))

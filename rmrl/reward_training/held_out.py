@@ -1,5 +1,5 @@
-"""Figures of the held-out rows: accuracy with Wilson intervals, on pairs of matched lengths and
-where the better response is the shorter one, calibration, and the baselines in the same table."""
+"""Held-out figures: accuracy with Wilson intervals, on length-matched pairs and where the better
+response is the shorter one, calibration, and the baselines in the same table."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ _SETTINGS = BenchmarkConfig(format="pairs", confidence=_CONFIDENCE)
 
 
 def length_matched(pairs: Sequence[Example], *, seed: int) -> list[int]:
-    """Return numbers of pairs among which the better response is the longer one exactly as often as
-    the shorter one, and by as much: pairs are put into ten bins by the ratio of the lengths, and of
-    each bin as many of either kind are drawn. Pairs of equal lengths belong to it."""
+    """Return the positions that form a length-matched set: the better response is the longer one
+    exactly as often as the shorter one, and by as much. Pairs go into ten bins by their length
+    ratio, and each bin gives as many from either kind, drawn by the seed. Equal lengths belong to
+    it."""
     ratios: list[float] = []
     for pair in pairs:
         better, worse = map(len, pair.responses)
@@ -55,8 +56,8 @@ def length_matched(pairs: Sequence[Example], *, seed: int) -> list[int]:
 
 
 def quick_figures(examples: Sequence[Example], scores: Sequence[Sequence[float]]) -> Numbers:
-    """Return the figures of one validation: accuracy, that on matched lengths, margin, mean and
-    spread of the scores, by source where there are several."""
+    """Return one validation's figures: accuracy, also on matched lengths, margin, the scores' mean
+    and spread, and accuracy by source where there are several."""
     pairs = pairs_of(examples)
     ends = _ends_of(examples, scores)
     margins = [best - worst for best, worst in ends]
@@ -94,10 +95,10 @@ def full_report(
     *,
     seed: int,
 ) -> Numbers:
-    """Return the numbers of every judge: those of `scores` (name -> the scores of the responses of
-    each held-out row), words, constant, longest, shortest and a draw.
+    """Return every judge's numbers: those in `scores` (name -> per held-out row a score for each
+    response), words, constant, longest, shortest and a draw.
 
-    As `rmrl eval` counts them, with the accuracy on pairs of matched lengths beside it.
+    `rmrl eval` counts the same way. The accuracy on length-matched pairs is added.
     """
     pairs = pairs_of(held_out)
     items = [_item(pair) for pair in pairs]
@@ -141,7 +142,7 @@ def _with_interval(figure: Numbers | None) -> str:
 def _ends_of(
     examples: Sequence[Example], scores: Sequence[Sequence[float]]
 ) -> list[tuple[float, float]]:
-    """Return the scores of the best and the worst response of each example with an order."""
+    """Return the best and the worst response's scores, for each example with an order."""
     return [
         (values[example.ends[0]], values[example.ends[1]])
         for example, values in zip(examples, scores, strict=True)

@@ -12,14 +12,14 @@ from rmrl.types import Ragged, TrainBatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledBatch(TrainBatch):
-    """A row is one response behind its prompt. Of its response tokens those count at which the
-    model's output is read. Responses that are compared are one item, whose rows stand together.
+    """A row is one response behind its prompt. A response token counts where the model's output is
+    read. Responses that are compared are one item, whose rows stand together.
 
-    Shape legend: R rows    N tokens that are read, row by row    n outputs of the head
+    Shape legend: R rows    N tokens that are read, row by row    n the head's outputs
     """
 
     items: Ragged
-    """Number of the row's item, one per row."""
+    """The item's number, one per row."""
     targets: Ragged
     """Numbers that the row is trained to, as its objective reads them."""
 
@@ -27,13 +27,12 @@ class LabelledBatch(TrainBatch):
 
     @property
     def items_R(self) -> np.ndarray:
-        """Number of each row's item, int64."""
+        """Each row's item, int64."""
         return self.items.values.astype(np.int64)
 
     @property
     def reads_R(self) -> np.ndarray:
-        """Number of tokens that are read in each row; 0 in a row that only keeps processes in
-        step."""
+        """How many tokens are read in each row. 0 in a row that only keeps processes in step."""
         return np.asarray([int((row > 0).sum()) for row in self.loss_mask.rows()], np.int64)
 
 
@@ -44,11 +43,11 @@ class Item:
     number: int
     """Place among the examples."""
     tokens: tuple[np.ndarray, ...]
-    """int32, of each response behind the prompt."""
+    """int32, each response behind the prompt."""
     shared: int
     """Tokens at the start that all responses have in common, at least 1."""
     reads: tuple[np.ndarray, ...]
-    """bool, of the tokens behind the shared ones: where the output is read."""
+    """bool, per token behind the shared ones: where the output is read."""
     targets: tuple[tuple[float, ...], ...]
     """As in `LabelledBatch`, per response."""
 

@@ -11,7 +11,7 @@ from rmrl.data.surrogates import escaped
 from rmrl.evaluation.page import Page, markdown
 from rmrl.files import write_whole
 from rmrl.reward_training.check_reward_training import CheckedRewardTraining
-from rmrl.reward_training.results import report_tables
+from rmrl.reward_training.results import report_tables, reward_section
 from rmrl.reward_training.training import BEST
 
 _USE = """

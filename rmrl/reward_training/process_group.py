@@ -1,4 +1,4 @@
-"""The training processes of one machine, as one object."""
+"""One machine's training processes, as one object."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ProcessGroup:
         return {f"train/{name.partition('/')[2]}": value for name, value in metrics.items()}
 
     async def scores(self, items: Sequence[Item]) -> list[list[np.ndarray]]:
-        """Return the outputs of each item's responses, float32 [tokens read, n] each."""
+        """Return the outputs for each item's responses, float32 [tokens read, n] each."""
         shares = self._dealt(items)
         answers = await self._call("scores", [batch_of(share) for share in shares])
         outputs: dict[int, list[np.ndarray]] = {}

@@ -82,8 +82,8 @@ def prompts_in(files: object, data: RewardDataConfig) -> set[str]:
 
 
 def split(data: RewardDataConfig, *, among: Collection[str], seed: int) -> Split:
-    """Read all files of the configuration, and hold rows out: those of `val_files`, else the share
-    `val_share` of the prompts, drawn from `seed`."""
+    """Read all files, and hold rows out: those in `val_files`, else the share `val_share`, whole
+    prompts at a time, drawn from `seed`."""
     everything = read_examples(
         data.train_files, "data.train_files", data, among=among, most=data.train_max_samples
     )

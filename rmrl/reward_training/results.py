@@ -22,7 +22,7 @@ REWARD = "reward.yaml"
 
 
 def run_report(checked: CheckedRewardTraining, state: State) -> dict[str, Any]:
-    """Return the numbers of the report but for the comparison of the engines."""
+    """Return the report's numbers, but for the comparison between engines."""
     examples = [checked.split.held_out[item.number] for item in checked.held_out.items]
     judges: dict[str, Any] = {}
     if state.best:
@@ -52,7 +52,7 @@ def write_report(checked: CheckedRewardTraining, report: dict[str, Any]) -> None
 
 
 def report_tables(checked: CheckedRewardTraining, report: dict[str, Any]) -> list[Rows]:
-    """Return the tables of the report."""
+    """Return the report's tables."""
     tables: list[Rows] = []
     if report["judges"]:
         tables.append(checked.objective.table(report["judges"]))
@@ -74,7 +74,7 @@ def report_tables(checked: CheckedRewardTraining, report: dict[str, Any]) -> lis
 
 
 def console(checked: CheckedRewardTraining, report: dict[str, Any]) -> str:
-    """Return the tables of the report as text."""
+    """Return the report's tables as text."""
     return "\n\n".join(map(aligned, report_tables(checked, report)))
 
 

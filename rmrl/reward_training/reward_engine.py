@@ -1,5 +1,5 @@
-"""The training engine of a reward model: FSDP2 as for the policy and the critic, with the objective
-in the place of their losses."""
+"""The training engine for a reward model: FSDP2 as for policy and critic, with the objective in
+place of their losses."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class RewardSettings(TrainSettings):
 
 
 class RewardEngine(TrainingEngine):
-    """Rows of an item stay together in a micro-batch."""
+    """An item's rows stay together in a micro-batch."""
 
     def __init__(self, settings: RewardSettings, process: ProcessSettings) -> None:
         super().__init__(settings, process, FSDPPart)
         self._objective = OBJECTIVES[settings.objective](settings.loss, settings.labels)
 
     def scores(self, batch: LabelledBatch) -> list[np.ndarray]:
-        """Return the outputs of each row without a gradient, float32 [tokens read, n]."""
+        """Return each row's outputs without a gradient, float32 [tokens read, n]."""
         plan = self._plan(batch, logprob_limits(self._settings, packed=self._part.packed))
         rows: list[np.ndarray] = [np.zeros((0, 1), np.float32)] * len(batch)
         outputs = self._part.compute([micro for _, micro in plan])
@@ -71,8 +71,8 @@ class RewardEngine(TrainingEngine):
     def _costs(
         self, batch: TrainBatch, items: Sequence[Sequence[int]], limits: Limits
     ) -> list[int]:
-        """Tokens of each item: with its shared tokens once where the model takes them once, else of
-        its rows, packed or padded."""
+        """Each item's tokens: with its shared tokens once where the model takes them once, else by
+        rows, packed or padded."""
         lengths_R = batch.tokens.lengths
         costs: list[int] = []
         for rows in items:
@@ -101,7 +101,7 @@ class RewardEngine(TrainingEngine):
 
 
 class RewardWorker:
-    """A training process; every process is called with its own rows, at the same time."""
+    """A training process. Every process is called with its own rows, at the same time."""
 
     def __init__(self, settings: RewardSettings, process: ProcessSettings) -> None:
         self.engine = RewardEngine(settings, process)
@@ -126,8 +126,8 @@ class RewardWorker:
             torch.cuda.empty_cache()
 
     def plain_scores(self, folder: str, texts: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Return the logits of token sequences from transformers alone: its own class and its own
-        forward method, as a user of transformers calls them, one at a time."""
+        """Return logits for token sequences from transformers alone: its own class and its own
+        forward method, as a user calls them, one at a time."""
         model: Any = AutoModelForSequenceClassification.from_pretrained(folder, dtype="auto")
         model = model.eval().to(self._device)
         with torch.inference_mode():

@@ -1,5 +1,5 @@
-"""A run of reward-model training: start the processes, train, choose the best weights, compare the
-engines, write the report.
+"""A run that trains a reward model: start the processes, train, choose the best weights, compare
+the engines, write the report.
 
 <out>/best/, last/     Hugging Face folders: the weights with the best held-out figure, and the last
 <out>/best/README.md   the model's card
@@ -7,7 +7,7 @@ engines, write the report.
 <out>/calibration/     a map from their scores to P(good)
 <out>/report.json, report.md, report.html      data, figures, baselines, the comparison of engines
 <out>/checkpoints/     what a resumed run goes on from
-<out>/metrics.jsonl, config.yaml, run.json, run.log      as of every run
+<out>/metrics.jsonl, config.yaml, run.json, run.log      as in every run
 """
 
 from __future__ import annotations
@@ -50,10 +50,11 @@ def run(checked: CheckedRewardTraining, *, config_text: str) -> Trained:
     Raises GateError where the saved model scores otherwise in one of the engines; everything is
     kept then.
     """
-    return asyncio.run(_run(checked, config_text))
+    return asyncio.run(run_async(checked, config_text))
 
 
-async def _run(checked: CheckedRewardTraining, config_text: str) -> Trained:
+async def run_async(checked: CheckedRewardTraining, config_text: str) -> Trained:
+    """See `run`."""
     out = checked.out
     with output_dir.claim(
         out,

@@ -1,4 +1,4 @@
-"""Examples -> tokens, read as a reward of kind `bradley_terry` will read the same texts."""
+"""Examples -> tokens, read as kind `bradley_terry` will read the same texts."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Tokenized:
 
     items: list[Item]
     dropped: list[int]
-    """Numbers of the examples that were left out."""
+    """The examples that were left out."""
     cut: list[int]
-    """Numbers of the examples whose prompt lost its start."""
+    """The examples whose prompt lost its start."""
     lengths: list[int]
     """Tokens of every response with its prompt, before anything was dropped or cut."""
 

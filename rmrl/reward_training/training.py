@@ -1,4 +1,4 @@
-"""The steps of a run: update, validate, choose the best weights, save, go on after a kill."""
+"""A run's steps: update, validate, choose the best weights, save, go on after a kill."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ LAST = "last"
 _ENGINE = "model"
 _STATE = "trainer.json"
 _ON_CONSOLE = ("accuracy", "length_matched", "loss")
-"""Figures of the held-out rows that a line on the console has room for."""
+"""Held-out figures that a line on the console has room for."""
 _SMALLER_IS_BETTER = frozenset({"loss"})
 
 Outputs = list[list[list[float]]]
-"""Per held-out row the outputs of each response."""
+"""Per held-out row each response's outputs."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,7 +85,8 @@ class Training:
             metrics["train/score_std"] = float(np.sqrt(max(0.0, spread)))
             state.seconds += time.perf_counter() - began
             metrics[STEP_TIME] = time.perf_counter() - began
-            metrics["train/epoch"] = self._epoch(state.step)
+            size = self.checked.config.data.train_batch_size
+            metrics["train/epoch"] = state.step / (len(self.checked.train.items) // size)
             if state.step % self.checked.test_freq == 0 or state.step == total:
                 metrics |= await self._validate()
             self.sinks.log(state.step, metrics)
@@ -96,7 +97,11 @@ class Training:
                     f"stopped at step {state.step} of {total}; the same command goes on from there"
                 )
         state.peak_bytes = max(state.peak_bytes, await self.group.memory())
-        await self._finish()
+        await self.saves.settle()
+        await self.group.everywhere("save_hf", str(self.checked.out / LAST))
+        if state.best_step < 0:  # there are no held-out rows
+            await self.group.everywhere("save_hf", str(self.checked.out / BEST))
+            state.best_step = state.step
 
     async def resume(self) -> int | None:
         """Go on from the newest complete checkpoint; return its step, None without one."""
@@ -125,7 +130,7 @@ class Training:
             yield
 
     def _batch(self, step: int) -> list[Item]:
-        """The items of a step: each epoch has an order of its own, which follows from the seed."""
+        """A step's items: each epoch has an order of its own, which follows from the seed."""
         items = self.checked.train.items
         size = self.checked.config.data.train_batch_size
         epoch, number = divmod(step, len(items) // size)
@@ -133,10 +138,6 @@ class Training:
             len(items)
         )
         return [items[int(place)] for place in order[number * size : (number + 1) * size]]
-
-    def _epoch(self, step: int) -> float:
-        size = self.checked.config.data.train_batch_size
-        return step / (len(self.checked.train.items) // size)
 
     def _stops_early(self) -> bool:
         patience = self.checked.config.trainer.early_stop
@@ -193,17 +194,9 @@ class Training:
 
         await self.saves.save(self.state.step, write)
 
-    async def _finish(self) -> None:
-        """Write the last weights; without held-out rows they are the best ones too."""
-        await self.saves.settle()
-        await self.group.everywhere("save_hf", str(self.checked.out / LAST))
-        if self.state.best_step < 0:
-            await self.group.everywhere("save_hf", str(self.checked.out / BEST))
-            self.state.best_step = self.state.step
-
 
 def run_figures(state: State) -> dict[str, Any]:
-    """Return the figures of a run that its report shows."""
+    """Return a run's figures for its report."""
     return {
         "steps": state.step,
         "best_step": state.best_step,

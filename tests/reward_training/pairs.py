@@ -1,4 +1,4 @@
-"""Pairs, items and settings for the tests of reward-model training."""
+"""Pairs, items and settings for tests."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def example(better: str = "good", worse: str = "bad", **entries: Any) -> Example
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """A jsonl file of rows."""
+    """A jsonl file with rows."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
 def random_items(count: int, *, seed: int, margins: bool = True) -> list[Item]:
-    """Pairs of 4 to 20 random tokens, of which some share their start."""
+    """Pairs with 4 to 20 random tokens, which share their start."""
     rng = np.random.default_rng(seed)
     items: list[Item] = []
     for number in range(count):
@@ -63,7 +63,7 @@ def random_items(count: int, *, seed: int, margins: bool = True) -> list[Item]:
 def reward_settings(
     model: Path, *, loss: RewardLossConfig | None = None, tokens: int = 400, **model_entries: Any
 ) -> RewardSettings:
-    """float32 training of a head with one output."""
+    """float32 training, one output."""
     trained: dict[str, Any] = {
         "strategy": "fsdp2",
         "fsdp_config": FSDPConfig(param_dtype=None),

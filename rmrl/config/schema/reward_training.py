@@ -1,4 +1,4 @@
-"""The root of reward-model training: rows with labels in, a reward model out."""
+"""Settings for reward-model training: rows with labels in, a reward model out."""
 
 from __future__ import annotations
 
@@ -12,31 +12,30 @@ from rmrl.config.schema.fields import changeable, choice, not_negative, positive
 @dataclass(kw_only=True, slots=True)
 class RewardDataConfig:
     train_files: Any = None
-    """One parquet / jsonl / csv path, hf://owner/name/split, or a list of them."""
+    """A parquet / jsonl / csv path, hf://owner/name/split, or a list with several."""
     val_files: Any = None
-    """Held-out rows, the same way; null: `val_share` of the training prompts."""
+    """Held-out rows, named the same way. null takes the share `val_share` from the training
+    prompts."""
     val_share: float = share(0.1)
-    """Share of the prompts that is held out where there are no `val_files`."""
+    """Share that is held out, by prompts, where there are no `val_files`."""
     exclude_files: Any = None
-    """Files of an evaluation set: training rows whose prompt stands there are left out, and
+    """Files with an evaluation set. Training rows whose prompt stands there are left out and
     counted."""
     columns: dict[str, Any] = field(default_factory=dict)
-    """Columns of the values of a row, e.g. {prompt: question, chosen: better}, or paths below
-    one."""
+    """Column, or path below one, where a value stands: {prompt: question, chosen: better}."""
     form: str | None = None
-    """Layout of the rows: pairs, ranked, attributes, steps or choices; null: told by their
-    columns."""
+    """Layout: pairs, ranked or attributes. null: the columns tell."""
     train_max_samples: int = -1
     """Keep at most this many training rows; -1: all."""
     val_max_samples: int = -1
     """Keep at most this many held-out rows; -1: all."""
     max_length: int = positive(2048)
-    """Largest number of tokens of a prompt with its response."""
+    """Most tokens in a prompt with its response."""
     overlong: str = choice("drop", among=("drop", "cut", "error"))
-    """Rows with a text beyond `max_length`: drop the row, cut the start of its prompt, or refuse to
-    start. The report counts them."""
+    """What happens to a row with a text beyond `max_length`: drop it, cut its prompt's start, or
+    refuse to start. The report counts these rows."""
     train_batch_size: int = positive(64)
-    """Rows (pairs, lists, ...) of an optimizer step."""
+    """Rows (pairs, lists, ...) in an optimizer step."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -47,12 +46,11 @@ class RewardLossConfig:
     """bradley_terry: coefficient of (chosen + rejected)^2, which keeps the scores around 0
     (arXiv:2312.09244)."""
     label_smoothing: float = share(0.0)
-    """bradley_terry: share of the labels that is taken to be wrong."""
+    """bradley_terry: share that is taken to be wrong, among the labels."""
     tie_strength: float = not_negative(0.0)
-    """plackett_luce: how likely ties of a pair are (Davidson 1970); 0: pairs with a tie are left
-    out."""
+    """plackett_luce: how likely a pair ties (Davidson 1970). 0 leaves pairs with a tie out."""
     head: str = choice("point", among=("point", "variance", "quantiles"))
-    """attributes: outputs of the head for each attribute: its value; a variance beside it; or the
+    """attributes: what the head has for each attribute: a value, a variance beside it, or the
     quantiles .5, .1 and .9."""
 
 
@@ -61,45 +59,44 @@ class RewardTrainerConfig:
     total_epochs: int = positive(1, may_change=True)
     """Passes over the training rows."""
     total_training_steps: int | None = changeable(None)
-    """Number of optimizer steps; null: by total_epochs."""
+    """Number of optimizer steps. null: by total_epochs."""
     max_tokens_per_gpu: int = positive(16384, may_change=True)
-    """Largest number of padded tokens per micro-batch and process; the gradients of a step's
-    micro-batches are added up."""
+    """Most padded tokens per micro-batch and process. Gradients add up over the micro-batches in a
+    step."""
     grad_clip: float = positive(1.0)
     """Largest global gradient norm."""
     logger: list[str] = changeable(factory=lambda: ["console", "jsonl", "tensorboard"])
-    """Destinations of metrics, besides metrics.jsonl, which is always written: console, jsonl,
+    """Destinations for metrics, besides metrics.jsonl, which is always written: console, jsonl,
     tensorboard, wandb, trackio, mlflow, swanlab, or package.module:factory."""
     project_name: str = changeable("rmrl")
     """The trackers' project."""
     experiment_name: str = changeable("reward")
     """The trackers' run."""
     n_gpus_per_node: int = changeable(-1)
-    """Training processes, one per GPU on CUDA. -1: all GPUs of this machine, on CPU one process,
+    """Training processes, one per GPU on CUDA. -1: all GPUs here, on CPU one process,
     which uses all cores."""
     device: str = choice("auto", among=("auto", "cuda", "cpu"), may_change=True)
     """auto, cuda or cpu."""
     seed: int = 1
-    """Seed of the new head, the order of the rows and the split."""
+    """Seed for the new head, the rows' order and the split."""
     save_freq: int = changeable(-1)
-    """Steps between checkpoints to resume from; -1: after each validation, and at the end."""
+    """Steps between checkpoints to resume from. -1: after each validation, and at the end."""
     test_freq: int = changeable(-1)
-    """Steps between validations on the held-out rows; -1: ten times in the run."""
+    """Steps between validations on the held-out rows. -1: ten times in the run."""
     early_stop: int | None = positive(None, may_change=True)
-    """Stop after this many validations without a better `best_by`; null: never."""
+    """Stop after this many validations without a better `best_by`. null: never."""
     best_by: str | None = choice(None, among=(None, "accuracy", "loss", "length_matched"))
-    """Figure of the held-out rows that the best weights are chosen by; null: accuracy, of
-    attributes loss."""
+    """Held-out figure that the best weights are chosen by. null: accuracy, for attributes loss."""
     resume_mode: str = choice("auto", among=("auto", "disable"), may_change=True)
     """auto (newest complete checkpoint, if any), disable (refuse a used folder)."""
     max_ckpt_to_keep: int = positive(2, may_change=True)
     """Number of checkpoints to keep."""
     threads_per_process: int | None = changeable(None)
-    """CPU threads of each process; null: cores / processes."""
+    """CPU threads per process. null: cores / processes."""
     stall_timeout_s: float = positive(3600.0, may_change=True)
-    """Deadline of a step; a longer one ends the run with exit code 5."""
+    """Deadline for a step. A longer one ends the run with exit code 5."""
     log_level: str = choice("info", among=("debug", "info", "warning"), may_change=True)
-    """Least level of the messages on the console: debug, info or warning."""
+    """Least level for messages on the console: debug, info or warning."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -109,11 +106,11 @@ class GateConfig:
     texts: int = positive(64, may_change=True)
     """Held-out texts that are scored."""
     engines: list[str] = changeable(factory=lambda: ["hf", "vllm"])
-    """Engines of rmrl that are compared with transformers; one that is not installed is reported
-    and left out."""
+    """Engines that are compared with transformers. One that is not installed is reported and left
+    out."""
     tolerance: float | None = positive(None, may_change=True)
-    """Largest difference of two scores; null: 1e-5 in float32, else what half precision rounds
-    to."""
+    """Largest difference between two scores. null: 1e-5 in float32, else what half precision
+    rounds to."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -128,4 +125,4 @@ class RewardTrainingConfig:
     trainer: RewardTrainerConfig = field(default_factory=RewardTrainerConfig)
     gate: GateConfig = changeable(factory=GateConfig)
     out: str | None = changeable(None)
-    """Folder of the run: the model, its reward.yaml, the report, checkpoints and metrics."""
+    """Folder for the run: the model, its reward.yaml, the report, checkpoints and metrics."""

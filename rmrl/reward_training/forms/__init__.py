@@ -23,7 +23,7 @@ FORMS: Registry[type[Form]] = Registry(
 def form_of(
     values: Mapping[str, Any], names: ColumnNames, *, place: str, among: Collection[str]
 ) -> str:
-    """Return the name of the form whose columns a row has. Raises DataError for a row of none, with
+    """Return the form whose columns a row has. Raises DataError where no form fits, with
     the columns that were seen and those that each of `among` needs."""
     for name in FORMS:
         for columns in FORMS[name].columns:

@@ -1,4 +1,4 @@
-"""A layout of rows: its columns, and how a row becomes an example."""
+"""A layout: its columns, and how a row becomes an example."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Form(Protocol):
     """One layout; its class subclasses this one."""
 
     columns: ClassVar[tuple[tuple[str, ...], ...]]
-    """Sets of columns, one of which a row must have to be told as this form."""
+    """Sets of columns. A row that has one is told as this form."""
 
     def example(self, row: Fields) -> Example:
         """Return the row as an example. Raises DataError naming file, row and column."""
@@ -46,7 +46,7 @@ def turns_of(row: Fields, name: str, value: Any) -> str | tuple[Message, ...]:
 def split_turns(
     row: Fields, name: str, value: Any, *, has_prompt: bool
 ) -> tuple[tuple[Message, ...], str]:
-    """Return (turns of the prompt, response) of a response column, whose turns may hold the prompt
+    """Return (the prompt's turns, response) from a response column, whose turns may hold the prompt
     too. Raises DataError where its last turn is not the assistant's."""
     turns = turns_of(row, name, value)
     if isinstance(turns, str):

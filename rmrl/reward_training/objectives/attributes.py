@@ -4,15 +4,15 @@
     variance   ((s - y)^2 / v + log v) / 2, log v a second output   (arXiv:2410.00847)
     quantiles  max(q (y - s_q), (q - 1) (y - s_q)), sum over q = .1, .5, .9  (arXiv:2409.10164)
 
-The outputs of a head with variances are the values, then the logarithms of the variances; those of
-one with quantiles the medians, then the lower and the upper ones, so that the first output of an
-attribute is always its score.
+A head with variances has the values first, then the variances' logarithms. One with quantiles has
+the medians first, then the lower and the upper ones. So an attribute's first output is its score.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain, product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,13 +31,13 @@ _FURTHER: Mapping[str, tuple[str, ...]] = {
     "variance": ("log_variance",),
     "quantiles": ("low", "high"),
 }
-"""Kind of head -> what it has for each attribute beside the value."""
+"""Head -> what it has for each attribute beside the value."""
 _QUANTILES = (0.5, 0.1, 0.9)
 _BINS = 10
 
 
 class AttributeRegression(Objective):
-    """The targets of a row: a number per attribute, NaN where it has none."""
+    """A row's targets: a number per attribute, NaN where it has none."""
 
     forms: ClassVar[tuple[str, ...]] = ("attributes",)
     best_by: ClassVar[str] = "loss"
@@ -45,8 +45,8 @@ class AttributeRegression(Objective):
     @classmethod
     def outputs_of(cls, examples: Sequence[Example], settings: RewardLossConfig) -> tuple[str, ...]:
         """Return the attributes in the order in which they occur, and what the head has beside."""
-        names = list(dict.fromkeys(name for each in examples for name in each.attributes))
-        further = [f"{name}_{what}" for what in _FURTHER[settings.head] for name in names]
+        names = dict.fromkeys(chain.from_iterable(each.attributes for each in examples))
+        further = [f"{name}_{what}" for what, name in product(_FURTHER[settings.head], names)]
         return (*names, *further)
 
     @property
@@ -56,7 +56,7 @@ class AttributeRegression(Objective):
 
     @property
     def score_weights(self) -> dict[str, float]:
-        """The score of a response is the mean of its attributes."""
+        """A response's score is the mean over its attributes."""
         return {name: 1 / len(self.names) for name in self.names}
 
     def targets(self, example: Example) -> Targets:
@@ -64,11 +64,11 @@ class AttributeRegression(Objective):
         return (tuple(example.attributes.get(name, math.nan) for name in self.names),)
 
     def weight(self, batch: LabelledBatch) -> float:
-        """Return the number of labels."""
+        """Return how many labels there are."""
         return float((~np.isnan(batch.targets.values)).sum())
 
     def loss(self, batch: LabelledBatch, outputs_Nn: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the sum over labels, and that of the squared errors."""
+        """Return the sum over labels, and the squared errors' sum."""
         labels_Rn = torch.from_numpy(np.stack(batch.targets.rows())).to(outputs_Nn.device)
         present_Rn = ~labels_Rn.isnan()
         labels_Rn = labels_Rn.nan_to_num()
@@ -94,12 +94,12 @@ class AttributeRegression(Objective):
         """Return the mean squared error, and each attribute's."""
         errors = {name: self._pairs(examples, outputs, name) for name in self.names}
         figures = {
-            f"{name}/squared_error": float(np.mean([(s - y) ** 2 for s, y in pairs]))
+            f"{name}/squared_error": _squared_error(pairs)
             for name, pairs in errors.items()
             if pairs
         }
-        everything = [(s - y) ** 2 for pairs in errors.values() for s, y in pairs]
-        return {"loss": float(np.mean(everything)), **figures}
+        everything = list(chain.from_iterable(errors.values()))
+        return {"loss": _squared_error(everything), **figures}
 
     def report(
         self,
@@ -109,14 +109,11 @@ class AttributeRegression(Objective):
         *,
         seed: int,
     ) -> dict[str, Any]:
-        """Return for each judge and attribute the error and the correlations; the mean of the
-        training labels and the length of the response are judges as well."""
+        """Return for each judge and attribute the error and the correlations. The training labels'
+        mean and the response's length are judges as well."""
         del seed
-        means = {
-            name: float(np.mean([e.attributes[name] for e in train if name in e.attributes]))
-            for name in self.names
-        }
-        constant = [[[means[name] for name in self.names]] for _ in held_out]
+        labels = np.asarray([self.targets(each)[0] for each in train])
+        constant = [[np.nanmean(labels, axis=0).tolist()]] * len(held_out)
         lengths = [[[float(len(each.responses[0]))] * len(self.names)] for each in held_out]
         judges: dict[str, Outputs] = {**outputs, "mean of the labels": constant, "length": lengths}
         report: dict[str, Any] = {}
@@ -127,9 +124,9 @@ class AttributeRegression(Objective):
                 scores = [score for score, _ in pairs]
                 labels = [label for _, label in pairs]
                 figures = against_values(scores, labels, bins=_BINS) if pairs else {}
-                error = float(np.mean([(s - y) ** 2 for s, y in pairs])) if pairs else None
-                if judge == "length":
-                    error = None  # characters are on another scale
+                # Characters are on another scale.
+                compares = bool(pairs) and judge != "length"
+                error = _squared_error(pairs) if compares else None
                 report[judge][name] = {**figures, "squared_error": error}
         return report
 
@@ -145,10 +142,14 @@ class AttributeRegression(Objective):
     def _pairs(
         self, examples: Sequence[Example], outputs: Outputs, name: str
     ) -> list[tuple[float, float]]:
-        """Return (score, label) of every row that has the attribute."""
+        """Return (score, label) for every row that has the attribute."""
         place = self.names.index(name)
         return [
             (values[0][place], example.attributes[name])
             for example, values in zip(examples, outputs, strict=True)
             if name in example.attributes
         ]
+
+
+def _squared_error(pairs: Sequence[tuple[float, float]]) -> float:
+    return float(np.mean([(score - label) ** 2 for score, label in pairs]))

@@ -1,12 +1,12 @@
-"""Bradley-Terry: the better response of a pair has the higher score.
+"""Bradley-Terry: a pair's better response has the higher score.
 
     loss = -(1 - e) log sigmoid(d) - e log sigmoid(-d) + k (c + r)^2,    d = c - r - margin
 
-with the scores c of the better and r of the worse response, the share e of labels that is taken to
-be wrong (`loss.label_smoothing`, as in conservative DPO, arXiv:2403.00409) and the
+with the better response's score c and the worse one's r, the share e that is taken to be wrong
+among the labels (`loss.label_smoothing`, as in conservative DPO, arXiv:2403.00409) and the
 coefficient k that keeps scores around 0 (`loss.center`, arXiv:2312.09244). Bradley and Terry 1952;
-for reward models arXiv:1706.03741 and arXiv:2203.02155; margins arXiv:2307.09288 eq. 2. A list of
-more than two responses counts as the mean over its pairs (arXiv:2203.02155 eq. 1).
+for reward models arXiv:1706.03741 and arXiv:2203.02155; margins arXiv:2307.09288 eq. 2. A longer
+list counts as the mean over its pairs (arXiv:2203.02155 eq. 1).
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from rmrl.reward_training.objectives.objective import Objective, Targets, pairs_
 
 
 class BradleyTerry(Objective):
-    """The target of a row: its rank, and the margin of its item."""
+    """A row's target: its rank, and its item's margin."""
 
     forms: ClassVar[tuple[str, ...]] = ("pairs", "ranked")
 
     def targets(self, example: Example) -> Targets:
-        """Return rank and margin of each response."""
+        """Return each response's rank and margin."""
         return tuple((float(rank), example.margin) for rank in example.ranks)
 
     def weight(self, batch: LabelledBatch) -> float:
-        """Return the number of items with a better and a worse response."""
+        """Return how many items have a better and a worse response."""
         return float(pairs_by_rank(batch)[2].sum())
 
     def loss(self, batch: LabelledBatch, outputs_Nn: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the sum over items, and sums for accuracy, margin and the spread of scores."""
+        """Return the sum over items, and sums for accuracy, margin and the scores' spread."""
         better, worse, weights = pairs_by_rank(batch)
         scores_R = outputs_Nn.reshape(-1)
         device = scores_R.device
@@ -54,7 +54,7 @@ class BradleyTerry(Objective):
 
 @torch.no_grad()
 def order_sums(batch: LabelledBatch, scores_R: Tensor) -> dict[str, Tensor]:
-    """Return sums over items: of the share of pairs in the right order (equal scores count half),
+    """Return sums over items: the share in the right order (equal scores count half),
     the margin, the score and its square."""
     better, worse, weights = pairs_by_rank(batch)
     device = scores_R.device

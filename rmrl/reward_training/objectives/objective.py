@@ -1,7 +1,7 @@
-"""The shape of an objective: labels of an example -> numbers, and the loss of the outputs.
+"""What an objective does: an example's labels -> numbers, and outputs -> a loss.
 
-Everything is an un-normalised sum. The engine divides by the weight of the whole mini-batch over
-all processes, so results do not depend on how items were distributed or cut.
+Everything is an un-normalised sum. The engine divides by the whole mini-batch's weight over all
+processes, so results do not depend on how items were distributed or cut.
 """
 
 from __future__ import annotations
@@ -24,49 +24,49 @@ if TYPE_CHECKING:
 Targets = tuple[tuple[float, ...], ...]
 """Numbers that each response of an example is trained to."""
 Outputs = Sequence[Sequence[Sequence[float]]]
-"""Outputs of the head, one list for each response of each held-out row."""
+"""The head's outputs, per held-out row one list for each response."""
 
 
 class Objective:
     """One objective; its class extends this one."""
 
     forms: ClassVar[tuple[str, ...]]
-    """Forms of rows that it learns from; names of the table FORMS."""
+    """Forms that it learns from, by their names in FORMS."""
     best_by: ClassVar[str] = "accuracy"
     """Held-out figure that the best weights are chosen by, where the settings name none."""
 
     def __init__(self, settings: RewardLossConfig, outputs: tuple[str, ...] = ("score",)) -> None:
-        """`outputs`: names of the head's outputs, as `outputs_of` has found them."""
+        """`outputs`: names for the head's outputs, as `outputs_of` has found them."""
         self._settings = settings
         self.outputs = outputs
 
     @classmethod
     def outputs_of(cls, examples: Sequence[Example], settings: RewardLossConfig) -> tuple[str, ...]:
-        """Return the names of the head's outputs for these training rows."""
+        """Return names for the head's outputs, given the training rows."""
         del examples, settings
         return ("score",)
 
     @property
     def score_weights(self) -> dict[str, float]:
-        """Weights of the outputs in the score of a response; {}: the only output is the score."""
+        """The outputs' weights in a response's score. {}: the only output is the score."""
         return {}
 
     def targets(self, example: Example) -> Targets:
-        """Return the numbers of each response."""
+        """Return each response's numbers."""
         raise NotImplementedError
 
     def weight(self, batch: LabelledBatch) -> float:
-        """Return the divisor's share: the number of items that have a loss."""
+        """Return the share's part in the divisor: how many items have a loss."""
         return float(len(np.unique(batch.items_R)))
 
     def loss(
         self, batch: LabelledBatch, outputs_Nn: torch.Tensor
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Return the sum of the items' losses, and sums of metrics over items."""
+        """Return the items' losses and metrics, summed."""
         raise NotImplementedError
 
     def quick(self, examples: Sequence[Example], outputs: Outputs) -> dict[str, float]:
-        """Return the figures of one validation."""
+        """Return one validation's figures."""
         return quick_figures(examples, _scores(outputs))
 
     def report(
@@ -77,23 +77,23 @@ class Objective:
         *,
         seed: int,
     ) -> dict[str, Any]:
-        """Return the figures of each judge (name -> outputs), and of the baselines."""
+        """Return figures for each judge (name -> outputs), and for the baselines."""
         scores = {name: _scores(each) for name, each in outputs.items()}
         return full_report(train, held_out, scores, seed=seed)
 
     def table(self, judges: Mapping[str, Any]) -> Rows:
-        """Return the figures of `report` for people."""
+        """Return `report` as a table for people."""
         return held_out_table(judges)
 
 
 def _scores(outputs: Outputs) -> list[list[float]]:
-    """The first output of each response."""
+    """Each response's first output."""
     return [[values[0] for values in responses] for responses in outputs]
 
 
 def pairs_by_rank(batch: LabelledBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the rows of the better and the worse response of every pair within an item, and the
-    pair's weight: 1 over the pairs of its item. The first target of a row is its rank."""
+    """Return the better and the worse row for every pair within an item, and the pair's weight: 1
+    over its item's pairs. A row's first target is its rank."""
     ranks_R = np.asarray([row[0] for row in batch.targets.rows()])
     better: list[int] = []
     worse: list[int] = []
@@ -109,7 +109,7 @@ def pairs_by_rank(batch: LabelledBatch) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def rows_of_items(batch: LabelledBatch) -> Iterator[list[int]]:
-    """Yield the rows of each item."""
+    """Yield each item's rows."""
     rows: dict[int, list[int]] = {}
     for row, item in enumerate(batch.items_R.tolist()):
         rows.setdefault(item, []).append(row)

@@ -1,4 +1,4 @@
-"""Plackett-Luce: the probability of a whole order, for lists of any length.
+"""Plackett-Luce: the probability that a whole order has, for lists with any length.
 
     loss = mean over the places i but the last of  log sum_j exp s_j - s_i,  j not better than i
 
@@ -6,7 +6,7 @@ The best response is chosen among all, the next among the rest, and so on (Luce
 1959, Plackett 1975; for reward models arXiv:2305.18290 appendix A.3). Responses that share a place
 are each chosen among all that are not better, their equals included (Breslow 1974).
 
-A pair has the probabilities of Davidson 1970, with the strength v of ties (`loss.tie_strength`):
+A pair has Davidson's probabilities (1970), with `loss.tie_strength` as v:
 
     P(i better), P(j better), P(tie)  are as  exp s_i, exp s_j, v exp((s_i + s_j) / 2)
 
@@ -29,21 +29,21 @@ from rmrl.reward_training.objectives.objective import Objective, Targets, rows_o
 
 
 class PlackettLuce(Objective):
-    """The target of a row: its rank."""
+    """A row's target: its rank."""
 
     forms: ClassVar[tuple[str, ...]] = ("pairs", "ranked")
 
     def targets(self, example: Example) -> Targets:
-        """Return the rank of each response."""
+        """Return each response's rank."""
         return tuple((float(rank),) for rank in example.ranks)
 
     def weight(self, batch: LabelledBatch) -> float:
-        """Return the number of items whose order says something."""
+        """Return how many items have an order that says something."""
         ranks_R = batch.targets.values
         return float(sum(self._counts(ranks_R[rows]) for rows in rows_of_items(batch)))
 
     def loss(self, batch: LabelledBatch, outputs_Nn: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the sum over items, and sums for accuracy, margin and the spread of scores."""
+        """Return the sum over items, and sums for accuracy, margin and the scores' spread."""
         scores_R = outputs_Nn.reshape(-1)
         ranks_R = batch.targets.values
         total = scores_R.sum() * 0
