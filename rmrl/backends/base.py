@@ -35,10 +35,10 @@ class TrainSettings:
     seed: int = 1
     device: Literal["cpu", "cuda"] = "cpu"
     labels: tuple[str, ...] = ()
-    """Names of a head's outputs, where role critic trains a reward model; a new head is drawn at
-    random then. (): one value, of which a new head is zero."""
+    """Names for a head's outputs, where role critic trains a reward model. A new head is drawn at
+    random then. (): one value, and a new head is zero."""
     own_tokens: bool = False
-    """Outputs belong to the counted response tokens themselves, as a reward's score does; False: to
+    """Outputs belong to the counted response tokens themselves, as a reward's score does. False: to
     the state before each response token."""
 
     @property

@@ -203,7 +203,7 @@ class TrainingEngine:
     def _loss(
         self, micro: TrainBatch, outputs_N: Tensor, entropy_N: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The un-normalised loss of a micro-batch, and its metric sums."""
+        """A micro-batch's un-normalised loss, and its metric sums."""
         if self._settings.role == "critic":
             return weighted_value_loss(micro, outputs_N, settings=self._settings)
         return weighted_loss(micro, outputs_N, entropy_N, settings=self._settings)

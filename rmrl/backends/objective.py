@@ -58,7 +58,7 @@ def response_tokens(
     own: bool = False,
 ) -> ResponseTokens:
     """Right-pad the rows, or pack them into one, and find, for each response token, the position
-    before it; with `own` the position of each one that counts.
+    before it. With `own` find each counted token's own position.
 
     Every row needs at least one prompt token. Packed rows are filled up to a multiple of `multiple`
     tokens by a row of zeros behind them.
@@ -115,7 +115,7 @@ def shared_tokens(
 
 
 def _counted(positions_N: np.ndarray, batch: TrainBatch) -> np.ndarray:
-    """The positions of the response tokens that count."""
+    """The counted response tokens' positions."""
     return positions_N[batch.loss_mask.values > 0]
 
 

@@ -62,7 +62,7 @@ class Units:
     positions_N: np.ndarray
     """Index into the flattened [U * S] of the token before each response token, row by row."""
     own_positions_N: np.ndarray
-    """Index of each response token itself."""
+    """The same for each response token itself."""
 
 
 def units_of(batch: TrainBatch, sharing: Sharing) -> list[np.ndarray]:

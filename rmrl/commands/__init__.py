@@ -26,7 +26,7 @@ PURPOSES = {
     "migrate": "the rmrl command for a shell script that starts verl, and the differences",
 }
 """Name of a command -> what it is for. `rmrl score` is the class `Score` of
-rmrl/commands/score.py, `rmrl train-rm` is `TrainRm` of rmrl/commands/train_rm.py."""
+rmrl/commands/score.py, `rmrl train-rm` is `TrainRm` in rmrl/commands/train_rm.py."""
 COMMANDS: Registry[type[Command[Any, Any, Any]]] = Registry(
     "command",
     {

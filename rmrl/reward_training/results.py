@@ -65,10 +65,10 @@ def report_tables(checked: CheckedRewardTraining, report: dict[str, Any]) -> lis
     tables.append(facts)
     if "gate" in report:
         gate = report["gate"]
-        rows = [[f"largest difference from transformers, {gate['texts']} texts", "allowed", ""]]
+        rows = [[f"{gate['texts']} texts", "largest difference from transformers", "allowed"]]
         for name, difference in gate["largest_difference_from_transformers"].items():
-            rows.append([name, f"{gate['tolerance']:.1e}", f"{difference:.1e}"])
-        rows += [[name, "", reason] for name, reason in gate["skipped"].items()]
+            rows.append([name, f"{difference:.1e}", f"{gate['tolerance']:.1e}"])
+        rows += [[name, reason, ""] for name, reason in gate["skipped"].items()]
         tables.append(rows)
     return [*tables, *data_tables(report["data"])]
 

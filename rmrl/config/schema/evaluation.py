@@ -58,6 +58,9 @@ class BenchmarkConfig:
     """Bins of the reliability curve."""
     confidence: float = share(0.95)
     """Coverage of the intervals."""
+    gold: str | None = None
+    """A judge whose scores are taken for the truth in the pressure curve (best of n). null: the
+    labels."""
     seed: int = 1
     """Seed of `data.sample`, the random control, the bootstrap and the folds of
     cross-validation."""
