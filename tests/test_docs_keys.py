@@ -73,7 +73,7 @@ def keys(text: str) -> set[str]:
 
 
 def wrong(key: str) -> str | None:
-    """A sentence for a key that none of training, scoring and reward training has, and that is not refused with a
+    """A sentence for a key that neither training, scoring nor reward training has, and that is not refused with a
     sentence either."""
     if fate_of(key, TABLE) is not None:
         return None

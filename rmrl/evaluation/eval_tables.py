@@ -125,7 +125,7 @@ def details(judges: Mapping[str, Any]) -> Rows:
 
 
 def pressures(judges: Mapping[str, Any]) -> Rows:
-    """Return a line per judge with a pressure curve: gold of its favourite among n."""
+    """Return a line per judge with a pressure curve: its favourite's gold among n."""
     curves = {name: judge["pressure"] for name, judge in judges.items() if judge["pressure"]}
     counts = sorted({n for curve in curves.values() for n in curve["n"]})
     rows = [["gold of the best of n", *map(str, counts), "falls from"]]

@@ -22,6 +22,8 @@ from rmrl.reward_training.check_reward_training import CheckedRewardTraining
 from rmrl.reward_training.example import Example
 from rmrl.reward_training.labelled_batch import Item
 from rmrl.reward_training.results import reward_spec
+from rmrl.reward_training.reward_engine import PlainScores
+from rmrl.reward_training.tokens import Tokenized
 from rmrl.reward_training.training import BEST, State
 
 _log = logging.getLogger(__name__)
@@ -39,33 +41,40 @@ class GateError(RewardError):
 
 
 def gate_items(checked: CheckedRewardTraining) -> list[Item]:
-    """Return held-out items with as many texts as the gate compares."""
+    """Return items with as many texts as the gate compares."""
     chosen: list[Item] = []
     count = 0
-    for item in checked.held_out.items:
+    rows = _rows(checked)
+    for item in rows.items:
         # Other engines cut elsewhere.
-        if item.number not in checked.held_out.cut and count < checked.config.gate.texts:
+        if item.number not in rows.cut and count < checked.config.gate.texts:
             chosen.append(item)
             count += len(item.tokens)
     return chosen
 
 
+def _rows(checked: CheckedRewardTraining) -> Tokenized:
+    """The held-out rows, or those to train on where none are held out."""
+    return checked.held_out if checked.held_out.items else checked.train
+
+
 async def compare_engines(
     checked: CheckedRewardTraining,
     state: State,
-    plain: Sequence[Sequence[float]],
+    plain: PlainScores,
     report: dict[str, Any],
 ) -> None:
     """Score the texts from `gate_items` with the saved model in each engine, and put the largest
-    differences into the report. `plain`: transformers' logits for these texts.
+    differences into the report. `plain`: what transformers makes of these texts.
 
     Raises GateError, which names the tensors to look at, where one is too large.
     """
     items = gate_items(checked)
     if not items:
-        _log.warning("there are no held-out texts: the engines were not compared")
+        _log.warning("every text was cut: the engines were not compared")
         return
-    examples = [checked.split.held_out[item.number] for item in items]
+    source = checked.split.held_out if checked.held_out.items else checked.split.train
+    examples = [source[item.number] for item in items]
     scores: dict[str, list[float]] = {}
     if state.best:
         places = {item.number: place for place, item in enumerate(checked.held_out.items)}
@@ -77,7 +86,7 @@ async def compare_engines(
             skipped[engine] = "not installed"
             continue
         scores[engine] = await _engine_scores(checked, examples, engine)
-    base = np.asarray([_score(checked, logits) for logits in plain])
+    base = np.asarray([_score(checked, logits) for logits in plain.logits])
     tolerance = _tolerance(checked, base)
     differences: dict[str, float] = {
         name: float(np.abs(np.asarray(each) - base).max()) for name, each in scores.items()
@@ -94,22 +103,26 @@ async def compare_engines(
         )
     wrong = {name: each for name, each in differences.items() if not each <= tolerance}
     if wrong:
-        raise GateError(mismatch(checked, wrong, tolerance))
+        raise GateError(mismatch(checked, wrong, tolerance, lost=plain.lost))
 
 
-def mismatch(checked: CheckedRewardTraining, wrong: dict[str, float], tolerance: float) -> str:
-    """Return the error's sentence, which names the head's tensors."""
+def mismatch(
+    checked: CheckedRewardTraining, wrong: dict[str, float], tolerance: float, *, lost: list[str]
+) -> str:
+    """Return the error's sentence. It names the tensors that transformers misses, or the head's."""
     folder = checked.out / BEST
     heads = [
         f"{header.name} {list(header.shape)}"
         for header in tensor_headers(folder)
         if header.name.split(".")[0] in ("score", "classifier", "v_head", "value_head")
     ]
+    layer = f"the layer to look at is the head (in the files: {', '.join(heads) or 'none'})"
+    if lost:
+        layer = f"its files and transformers' class do not agree on {', '.join(lost)}"
     listed = ", ".join(f"{name} by {each:.3g}" for name, each in wrong.items())
     return (
         f"the model in {folder} scores otherwise than in transformers in {listed}, where"
-        f" {tolerance:.2g} is allowed; the layer to look at is its head (in the files:"
-        f" {', '.join(heads) or 'none'}). Everything is kept: gate.tolerance=... allows more"
+        f" {tolerance:.2g} is allowed; {layer}. Everything is kept: gate.tolerance=... allows more"
     )
 
 

@@ -50,10 +50,11 @@ class RewardEngine(TrainingEngine):
         rows: list[np.ndarray] = [np.zeros((0, 1), np.float32)] * len(batch)
         outputs = self._part.compute([micro for _, micro in plan])
         for output, (index, micro) in zip(outputs, plan, strict=True):
+            if not len(index):
+                continue  # a dummy, of which nothing is read
             numbers_Nn = output.cpu().numpy().reshape(len(output), -1)
             ends = np.cumsum(cast(LabelledBatch, micro).reads_R)[:-1]
-            # A dummy has a row but no index.
-            for row, values in zip(index, np.split(numbers_Nn, ends), strict=False):
+            for row, values in zip(index, np.split(numbers_Nn, ends), strict=True):
                 rows[int(row)] = values
         return rows
 
@@ -100,6 +101,16 @@ class RewardEngine(TrainingEngine):
         return self._objective.loss(labelled, outputs_N.reshape(len(outputs_N), -1))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainScores:
+    """What transformers makes of a saved model."""
+
+    logits: list[list[float]]
+    """One list per text."""
+    lost: list[str]
+    """Tensors that the class has and the files lack, or the other way round."""
+
+
 class RewardWorker:
     """A training process. Every process is called with its own rows, at the same time."""
 
@@ -125,13 +136,17 @@ class RewardWorker:
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
 
-    def plain_scores(self, folder: str, texts: Sequence[Sequence[int]]) -> list[list[float]]:
+    def plain_scores(self, folder: str, texts: Sequence[Sequence[int]]) -> PlainScores:
         """Return logits for token sequences from transformers alone: its own class and its own
         forward method, as a user calls them, one at a time."""
-        model: Any = AutoModelForSequenceClassification.from_pretrained(folder, dtype="auto")
-        model = model.eval().to(self._device)
+        loaded: Any = AutoModelForSequenceClassification.from_pretrained(
+            folder, dtype="auto", output_loading_info=True
+        )
+        model = loaded[0].eval().to(self._device)
         with torch.inference_mode():
-            return [
+            logits = [
                 model(input_ids=torch.tensor([tokens], device=self._device)).logits[0].tolist()
                 for tokens in texts
             ]
+        lost = sorted({*loaded[1]["missing_keys"], *loaded[1]["unexpected_keys"]})
+        return PlainScores(logits=logits, lost=lost)

@@ -63,7 +63,7 @@ REWARD_TRAINING = {
     "train/margin": "margin {:.3f}",
     "train/squared_error": "squared error {:.3f}",
 }
-"""Figures of a step of reward-model training, as the console shows them."""
+"""What the console shows when a reward model trains."""
 VALIDATION = "val/"
 REWARD_TIME = "time/score/"
 MONITOR_HINTS = "monitor/hints"

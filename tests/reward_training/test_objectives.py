@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,12 +32,12 @@ def sigmoid(x: float) -> float:
         ({"label_smoothing": 0.2}, -0.8 * math.log(sigmoid(1.25)) - 0.2 * math.log(sigmoid(-1.25))),
     ],
 )
-def test_bradley_terry(settings: dict[str, float], expected: float) -> None:
+def test_bradley_terry(settings: dict[str, Any], expected: float) -> None:
     (item,) = random_items(1, seed=1)
     objective = BradleyTerry(RewardLossConfig(**settings))
     targets = objective.targets(example(margin=0.25))
     assert targets == ((0.0, 0.25), (1.0, 0.25))
-    batch = batch_of([type(item)(**{**_fields(item), "targets": targets})])
+    batch = batch_of([replace(item, targets=targets)])
     loss, sums = objective.loss(batch, torch.tensor([[2.0], [0.5]]))
     assert loss.item() == pytest.approx(expected, abs=1e-6)
     assert (sums["accuracy"].item(), sums["margin"].item()) == (1.0, 1.5)
@@ -45,7 +47,7 @@ def test_bradley_terry(settings: dict[str, float], expected: float) -> None:
 
 def test_the_order_of_the_rows_is_told_by_their_ranks() -> None:
     (item,) = random_items(1, seed=1)
-    swapped = type(item)(**{**_fields(item), "targets": ((1.0, 0.0), (0.0, 0.0))})
+    swapped = replace(item, targets=((1.0, 0.0), (0.0, 0.0)))
     _, sums = BradleyTerry(RewardLossConfig()).loss(
         batch_of([swapped]), torch.tensor([[2.0], [0.5]])
     )
@@ -61,7 +63,7 @@ def test_a_loss_is_a_sum_over_items() -> None:
         objective.loss(batch_of([item]), outputs[2 * i : 2 * i + 2])[0]
         for i, item in enumerate(items)
     ]
-    assert together.item() == pytest.approx(sum(apart).item(), abs=1e-5)
+    assert together.item() == pytest.approx(torch.stack(apart).sum().item(), abs=1e-5)
 
 
 def scored(objective: Objective, ranks: tuple[int, ...], scores: list[float]) -> float:
@@ -116,12 +118,6 @@ def test_rows_of_a_batch_keep_their_streams_when_selected() -> None:
     assert type(last) is type(batch)
     assert last.items_R.tolist() == [2, 2]
     assert last.targets.rows()[1][0] == 1
-
-
-def _fields(item: object) -> dict[str, object]:
-    return {
-        name: getattr(item, name) for name in ("number", "tokens", "shared", "reads", "targets")
-    }
 
 
 def rated(**attributes: float) -> Example:

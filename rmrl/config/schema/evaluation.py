@@ -59,8 +59,7 @@ class BenchmarkConfig:
     confidence: float = share(0.95)
     """Coverage of the intervals."""
     gold: str | None = None
-    """A judge whose scores are taken for the truth in the pressure curve (best of n). null: the
-    labels."""
+    """A judge whose scores are taken for the truth in the pressure curve. null: the labels."""
     seed: int = 1
     """Seed of `data.sample`, the random control, the bootstrap and the folds of
     cross-validation."""

@@ -1,4 +1,4 @@
-"""Pressure: what people (or a gold reward) say of the response that a judge likes best among n.
+"""Pressure: what people (or a gold reward) say about a judge's favourite response among n.
 
 A judge may be right about most pairs and wrong about the responses that it likes best of all. The
 curve over n shows that: gold rises, then falls where the judge is pressed further than it knows
@@ -22,10 +22,10 @@ _RESAMPLES = 1000
 
 
 def best_of_n(scores: Sequence[float], gold: Sequence[float], n: int) -> float:
-    """Return the expected gold of the response with the highest score among n drawn without
-    replacement: an unbiased estimate from all of them (arXiv:2112.09332, appendix).
+    """Return the expected gold that the highest score among n has, drawn without replacement: an
+    unbiased estimate from all responses (arXiv:2112.09332, appendix).
 
-    The i-th lowest of N scores is the highest of n draws in C(i-1, n-1) of C(N, n) cases. Equal
+    The i-th lowest score is the highest among n draws in C(i-1, n-1) out of C(N, n) cases. Equal
     scores share their gold.
     """
     scores_N = np.asarray(scores)
@@ -48,9 +48,9 @@ def pressure(
     """Return {n, kl, gold, low, high: a number for each n; falls_from: the n behind which gold
     falls, None where it does not}; None where the prompts have too few responses.
 
-    A prompt's scores and gold stand at the same place in both lists. n runs over powers of two up
-    to the fewest responses. The band is the bootstrap's over prompts, and gold falls where the band
-    of its loss from the best n to the largest one lies below 0. kl: log n - (n - 1) / n, the
+    A prompt's scores and gold stand at the same place in both lists. n doubles up to the
+    fewest responses. The band is the bootstrap's over prompts, and gold falls where the band
+    for its loss from the best n to the largest one lies below 0. kl: log n - (n - 1) / n, the
     distance from the policy that sampled.
     """
     fewest = min(map(len, scores), default=0)
@@ -90,9 +90,8 @@ def under_pressure(
     confidence: float,
     seed: int,
 ) -> dict[str, Any] | None:
-    """Return the curve of one judge over the items with enough responses; None without such items.
-    `gold`: the judgements that are taken for the truth; None: people's values, else the labels of
-    choices."""
+    """Return one judge's curve over the items with enough responses, or None without such items.
+    `gold`: the judgements that are taken for the truth. None: people's values, else the labels."""
     scores: list[Sequence[float]] = []
     truths: list[Sequence[float]] = []
     for number, (item, judgement) in enumerate(zip(items, judgements, strict=True)):

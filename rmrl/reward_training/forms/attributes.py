@@ -7,7 +7,6 @@ prompt, response, helpfulness, ...  every further column that holds a number
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Real
 from typing import Any, ClassVar
 
 from rmrl.evaluation.formats.fields import Fields
@@ -34,7 +33,7 @@ class Attributes(Form):
             }
         values: dict[str, float] = {}
         for name, value in stated.items() if isinstance(stated, Mapping) else ():
-            if isinstance(value, Real) and not isinstance(value, bool):
+            if isinstance(value, int | float) and not isinstance(value, bool):
                 values[str(name)] = float(value)
         if not values:
             raise row.wrong("attributes", stated, "a number for one attribute at least")

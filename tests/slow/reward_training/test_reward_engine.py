@@ -88,8 +88,8 @@ def test_loss_and_gradients_are_those_of_trl(saved: Path, tmp_path: Path, center
     loss.backward()
 
     settings = reward_settings(saved, loss=RewardLossConfig(center=center))
-    engine = RewardEngine(settings, ONE_PROCESS)
-    part: Any = engine._part
+    engine: Any = RewardEngine(settings, ONE_PROCESS)
+    part = engine._part
     total: list[float] = []
 
     def our_loss(micro: Any, outputs_N: Any, entropy_N: Any) -> Any:
@@ -119,9 +119,10 @@ def test_shared_prompts_and_micro_batches_change_no_score(saved: Path) -> None:
         for item in items
         for row in item.tokens
     ]
-    for entries in ({"share_prompts": True}, {"share_prompts": False}):
+    for shares in (True, False):
         for tokens in (60, 4000):
-            engine = RewardEngine(reward_settings(saved, tokens=tokens, **entries), ONE_PROCESS)
+            settings = reward_settings(saved, tokens=tokens, share_prompts=shares)
+            engine = RewardEngine(settings, ONE_PROCESS)
             scores = engine.scores(batch_of(items))
             assert [row[0, 0] for row in scores] == pytest.approx(expected, abs=1e-5)
             leave_group()

@@ -114,8 +114,8 @@ class BradleyTerryReward(Kind):
 def conversations(
     items: Sequence[ScoreItem], tokenizer: Any, neutral: Callable[[str], str]
 ) -> list[Any]:
-    """What a scalar model reads of each item: the conversation, or without a chat template the pair
-    (prompt, response). `neutral` breaks special tokens. Training of such models reads the same."""
+    """What a scalar model reads for each item: the conversation, or without a chat template the
+    pair (prompt, response). `neutral` breaks special tokens. Their training reads the same."""
     if not tokenizer.chat_template:
         return [(prompt_text(item), neutral(item.response)) for item in items]
     turns: list[Any] = []
