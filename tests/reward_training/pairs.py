@@ -67,7 +67,8 @@ def reward_settings(
     trained: dict[str, Any] = {
         "strategy": "fsdp2",
         "fsdp_config": FSDPConfig(param_dtype=None),
-        "optim": OptimConfig(lr=2e-3, lr_scheduler_type="cosine", lr_warmup_steps=2),
+        # An epsilon above the rounding of gradients.
+        "optim": OptimConfig(lr=2e-3, eps=1e-5, lr_scheduler_type="cosine", lr_warmup_steps=2),
         "ppo_max_token_len_per_gpu": tokens,
         "ppo_epochs": 1,
     }
