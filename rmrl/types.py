@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -387,13 +387,13 @@ class TrainBatch:
         """Return the tokens that count in every loss: in its terms, its divisor and its metrics."""
         return self.response_mask if self.kept_mask is None else self.kept_mask
 
-    def select(self, index: Sequence[int] | np.ndarray) -> TrainBatch:
+    def select(self, index: Sequence[int] | np.ndarray) -> Self:
         """Return the rows at `index`, in that order."""
         selected: dict[str, Any] = {}
         for name in self.STREAMS:
             stream = getattr(self, name)
             selected[name] = None if stream is None else stream.select(index)
-        return TrainBatch(**selected)
+        return type(self)(**selected)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,11 @@ from rmrl.config.schema import (
     Config,
     EvalConfig,
     EvalDataConfig,
+    GateConfig,
+    RewardDataConfig,
+    RewardLossConfig,
+    RewardTrainerConfig,
+    RewardTrainingConfig,
     ScoreConfig,
     ScoreDataConfig,
     ScoreEngineConfig,
@@ -77,6 +82,11 @@ OF_COMPARISONS = """# Comparisons
 OF_SERVING = """# Serving
 
 `python -m rmrl.main_serve` (`rmrl serve`, [serving](serving.md)) has the sections `reward` and `ray_kwargs` and the older names as above, the `data` and `trainer` of scoring, and these."""
+OF_REWARD_TRAINING = """# Training of rewards
+
+`python -m rmrl.main_rm` (`rmrl train-rm`, [training a reward model](training-rewards.md)) has these; its sections `model` and `fsdp_config` have the keys of
+[`actor_rollout_ref.model`](#actor_rollout_refmodel) and [`actor_rollout_ref.actor.fsdp_config`](#actor_rollout_refactorfsdp_config), and `optim` those of
+[`actor_rollout_ref.actor.optim`](#actor_rollout_refactoroptim) with `lr=1e-5`."""
 
 
 def page() -> str:
@@ -122,7 +132,16 @@ def page() -> str:
         _table("the server", ServeConfig, leave_out=older),
         _table("`serve`", ServerConfig),
     ]
+    rewards = [
+        OF_REWARD_TRAINING,
+        _table("the run", RewardTrainingConfig),
+        _table("`data` of reward training", RewardDataConfig),
+        _table("`loss`", RewardLossConfig),
+        _table("`trainer` of reward training", RewardTrainerConfig),
+        _table("`gate`", GateConfig),
+    ]
     parts = [*training, *of_a_reward, *scoring, *evaluation, *calibration, *comparisons, *serving]
+    parts += rewards
     sections = [section for section in parts if section]
     return wrap(HEAD + "\n" + "\n\n".join(sections))
 

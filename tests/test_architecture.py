@@ -23,6 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     # other parts, never upwards.
     (
         "main_ppo",
+        "main_rm",
         "main_score",
         "main_serve",
         "main_eval",
@@ -39,6 +40,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli",),
     ("commands",),
     ("exit",),
+    ("reward_training",),
     ("report", "evaluation", "doctor", "serve", "adapters"),
     ("trainer", "offline"),
     ("assemble",),

@@ -34,6 +34,12 @@ class TrainSettings:
     """Rows per forward pass of `logprobs`; None: no limit."""
     seed: int = 1
     device: Literal["cpu", "cuda"] = "cpu"
+    labels: tuple[str, ...] = ()
+    """Names for a head's outputs, where role critic trains a reward model. A new head is drawn at
+    random then. (): one value, and a new head is zero."""
+    own_tokens: bool = False
+    """Outputs belong to the counted response tokens themselves, as a reward's score does. False: to
+    the state before each response token."""
 
     @property
     def trained(self) -> TrainedConfig:

@@ -175,7 +175,7 @@ class TrainingEngine:
     def _train_on(self, batch: TrainBatch, totals: Totals) -> None:
         """Make one optimizer step."""
         settings = self._settings
-        weight, tokens = self._part.all_sum(weight_and_tokens(batch, settings))
+        weight, tokens = self._part.all_sum(self._weight(batch))
         lr = learning_rate(
             self._step, optim=settings.trained.optim, total_steps=settings.total_steps
         )
@@ -186,10 +186,7 @@ class TrainingEngine:
         loss_divisor = divisor(weight, settings)
 
         def loss(micro: TrainBatch, outputs_N: Tensor, entropy_N: Tensor | None) -> Tensor:
-            if settings.role == "critic":
-                loss_sum, sums = weighted_value_loss(micro, outputs_N, settings=settings)
-            else:
-                loss_sum, sums = weighted_loss(micro, outputs_N, entropy_N, settings=settings)
+            loss_sum, sums = self._loss(micro, outputs_N, entropy_N)
             part = loss_sum / loss_divisor
             totals.add_sums(part.detach(), sums)
             return part
@@ -198,6 +195,18 @@ class TrainingEngine:
         self._part.move_optimizer(self._part.device)
         norm = self._part.step(lr)
         totals.add_step(lr=lr, grad_norm=norm if math.isfinite(norm) else None, tokens=tokens)
+
+    def _weight(self, batch: TrainBatch) -> tuple[float, float]:
+        """A share's weight in the loss, and what its metrics are counted by."""
+        return weight_and_tokens(batch, self._settings)
+
+    def _loss(
+        self, micro: TrainBatch, outputs_N: Tensor, entropy_N: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """A micro-batch's un-normalised loss, and its metric sums."""
+        if self._settings.role == "critic":
+            return weighted_value_loss(micro, outputs_N, settings=self._settings)
+        return weighted_loss(micro, outputs_N, entropy_N, settings=self._settings)
 
     # --- weights
 

@@ -113,7 +113,7 @@ def dummy_row(batch: TrainBatch) -> TrainBatch:
     micro-batches than another runs this.
     """
     streams = {"tokens": Ragged.of([[0, 0]], np.int64)}
-    for name in TrainBatch.STREAMS[1:]:
+    for name in batch.STREAMS[1:]:
         if getattr(batch, name) is not None:
             streams[name] = Ragged.of([[0.0]], np.float32)
-    return TrainBatch(**streams)
+    return type(batch)(**streams)

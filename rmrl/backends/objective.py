@@ -61,9 +61,10 @@ def response_tokens(
     packed: bool = False,
     multiple: int = 1,
     slices: Slices | None = None,
+    own: bool = False,
 ) -> ResponseTokens:
     """Right-pad the rows, or pack them into one, and find, for each response token, the position
-    before it.
+    before it. With `own` find each counted token's own position.
 
     Every row needs at least one prompt token. Packed rows are filled up to a multiple of `multiple`
     tokens by a row of zeros behind them. `slices`: the processes that share packed rows, whose
@@ -88,14 +89,16 @@ def response_tokens(
     before = [start + np.arange(n) for start, n in zip(starts_B, responses_B, strict=True)]
     positions_N = Ragged.of(before, np.int64).values
     targets_N = tokens_BS.reshape(-1)[positions_N + 1]
+    if own:
+        positions_N = _counted(positions_N + 1, batch)
     index_n = None
     if slices is not None:
-        assert rows is not None, "processes share packed rows"
+        assert rows is not None and not own, "processes share packed rows of a policy or critic"
         rows = rows.cut(slices)
         total = tokens_BS.shape[1]
-        own = np.arange(total)[slices.own(total)]
-        tokens_BS = tokens_BS[:, own]
-        positions_N, targets_N, index_n = own_tokens(positions_N, targets_N, own, total)
+        mine = np.arange(total)[slices.own(total)]
+        tokens_BS = tokens_BS[:, mine]
+        positions_N, targets_N, index_n = own_tokens(positions_N, targets_N, mine, total)
     return ResponseTokens(
         input_ids_BS=to_device(tokens_BS, device),
         positions_N=to_device(positions_N, device),
@@ -106,21 +109,30 @@ def response_tokens(
 
 
 def shared_tokens(
-    batch: TrainBatch, device: torch.device, sharing: Sharing
+    batch: TrainBatch, device: torch.device, sharing: Sharing, *, own: bool = False
 ) -> ResponseTokens | None:
-    """Put responses to one prompt into one sequence; None where that saves nothing."""
+    """Put responses to one prompt into one sequence; None where that saves nothing. `own`: as in
+    `response_tokens`."""
     units = arrays_of(batch, sharing)
     if units is None:
         return None
     targets_N = Ragged.of(_responses(batch), np.int64).values
+    positions_N = units.positions_N
+    if own:
+        positions_N = _counted(units.own_positions_N, batch)
     return ResponseTokens(
         input_ids_BS=to_device(units.tokens_US, device),
-        positions_N=to_device(units.positions_N, device),
+        positions_N=to_device(positions_N, device),
         targets_N=to_device(targets_N, device),
         layout=SharedPrompts.of(
             to_device(units.segments_US, device), to_device(units.position_ids_US, device)
         ),
     )
+
+
+def _counted(positions_N: np.ndarray, batch: TrainBatch) -> np.ndarray:
+    """The counted response tokens' positions."""
+    return positions_N[batch.loss_mask.values > 0]
 
 
 def _responses(batch: TrainBatch) -> Iterator[np.ndarray]:

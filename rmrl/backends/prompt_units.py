@@ -61,6 +61,8 @@ class Units:
     position_ids_US: np.ndarray
     positions_N: np.ndarray
     """Index into the flattened [U * S] of the token before each response token, row by row."""
+    own_positions_N: np.ndarray
+    """The same for each response token itself."""
 
 
 def units_of(batch: TrainBatch, sharing: Sharing) -> list[np.ndarray]:
@@ -123,6 +125,7 @@ def arrays_of(batch: TrainBatch, sharing: Sharing) -> Units | None:
     segments_US = np.full(shape, PADDING, np.int64)
     position_ids_US = np.zeros(shape, np.int64)
     before: list[np.ndarray] = [np.zeros(0, np.int64)] * len(batch)
+    own = list(before)
     rows = batch.tokens.rows()
     for number, unit in enumerate(units):
         prompt = len(rows[unit[0]]) - int(batch.response_mask.lengths[unit[0]])
@@ -139,10 +142,12 @@ def arrays_of(batch: TrainBatch, sharing: Sharing) -> Units | None:
             previous = np.arange(start, end) - 1
             previous[0] = prompt - 1
             before[row] = number * width + previous
+            own[row] = number * width + np.arange(start, end)
             start = end
     return Units(
         tokens_US=tokens_US,
         segments_US=segments_US,
         position_ids_US=position_ids_US,
         positions_N=Ragged.of(before, np.int64).values,
+        own_positions_N=Ragged.of(own, np.int64).values,
     )

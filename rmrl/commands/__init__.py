@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 PURPOSES = {
     "train": "compose the configuration, check it, build the run, run it",
+    "train-rm": "rows with preferences or labels in, a reward model out",
     "score": "rows with responses in, the same rows with their scores out",
     "serve": "the rewards of `rmrl score` behind HTTP",
     "eval": "a benchmark of judges and reward models in, its figures out",
@@ -25,9 +26,13 @@ PURPOSES = {
     "migrate": "the rmrl command for a shell script that starts verl, and the differences",
 }
 """Name of a command -> what it is for. `rmrl score` is the class `Score` of
-rmrl/commands/score.py."""
+rmrl/commands/score.py, `rmrl train-rm` is `TrainRm` in rmrl/commands/train_rm.py."""
 COMMANDS: Registry[type[Command[Any, Any, Any]]] = Registry(
-    "command", {name: f"rmrl.commands.{name}:{name.capitalize()}" for name in PURPOSES}
+    "command",
+    {
+        name: f"rmrl.commands.{name.replace('-', '_')}:{name.title().replace('-', '')}"
+        for name in PURPOSES
+    },
 )
 
 

@@ -48,6 +48,7 @@ from rmrl.config.schema import (
     CompareConfig,
     Config,
     EvalConfig,
+    RewardTrainingConfig,
     ScoreConfig,
     ServeConfig,
 )
@@ -68,6 +69,7 @@ CONFIG_NAMES: dict[type, str] = {
     CalibrateConfig: "calibrate",
     CompareConfig: "compare",
     ServeConfig: "serve",
+    RewardTrainingConfig: "train_rm",
 }
 """Root dataclass -> the file in configs/ that its composition starts from."""
 
@@ -366,7 +368,7 @@ def _sweep(line: CommandLine, run: Callable[[Root], object], root: type[Root]) -
         raise SweepError(failed, len(jobs)) from failed[0][1]
 
 
-def to_yaml(config: Config | ScoreConfig | EvalConfig) -> str:
+def to_yaml(config: Config | ScoreConfig | EvalConfig | RewardTrainingConfig) -> str:
     """Return the resolved configuration as YAML, every key with its value."""
     return OmegaConf.to_yaml(OmegaConf.structured(config))
 

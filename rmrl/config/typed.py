@@ -16,13 +16,23 @@ from rmrl.config.schema import (
     CompareConfig,
     Config,
     EvalConfig,
+    RewardTrainingConfig,
     ScoreConfig,
     ServeConfig,
 )
 from rmrl.errors import ConfigError, first_line
 from rmrl.registry import did_you_mean
 
-Root = TypeVar("Root", Config, ScoreConfig, EvalConfig, CalibrateConfig, CompareConfig, ServeConfig)
+Root = TypeVar(
+    "Root",
+    Config,
+    ScoreConfig,
+    EvalConfig,
+    CalibrateConfig,
+    CompareConfig,
+    ServeConfig,
+    RewardTrainingConfig,
+)
 
 
 def config_of(content: Mapping[str, Any], root: type[Root]) -> Root:

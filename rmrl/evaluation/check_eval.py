@@ -10,7 +10,7 @@ from typing import Any
 
 from rmrl.config.plain_checks import confidence_problems, field_problems, folder_problems
 from rmrl.config.schema import EvalConfig
-from rmrl.errors import Problems
+from rmrl.errors import ConfigError, Problems
 from rmrl.evaluation.formats import FORMATS, Format
 from rmrl.evaluation.items import Item
 from rmrl.evaluation.judgements import Judgement, TieRule
@@ -74,6 +74,10 @@ def check_eval(config: EvalConfig, *, shipped_functions: Path) -> CheckedEval:
                 scoring_config(config, items, out),
                 shipped_functions=shipped_functions,
             )
+    judges = list(judgements or config.reward.models)
+    if settings.gold is not None and settings.gold not in judges:
+        hint = did_you_mean(settings.gold, judges)
+        raise ConfigError(f"eval.gold={settings.gold}: no judge of that name{hint}")
     return CheckedEval(
         config=config,
         form=form,

@@ -32,7 +32,7 @@ def tables(numbers: Mapping[str, Any]) -> list[Rows]:
         several.append(accuracies(judges, numbers["controls"]))
     if any("values" in judge for judge in judges.values()):
         several.append(against_people(judges))
-    for rows in (published_figures(judges), details(judges)):
+    for rows in (published_figures(judges), details(judges), pressures(judges)):
         if len(rows) > 1:
             several.append(rows)
     if numbers["weights"] is not None:
@@ -121,6 +121,17 @@ def details(judges: Mapping[str, Any]) -> Rows:
             cells.append(number(value))
         if set(cells) != {"-"}:
             rows.append([title, *cells])
+    return rows
+
+
+def pressures(judges: Mapping[str, Any]) -> Rows:
+    """Return a line per judge with a pressure curve: its favourite's gold among n."""
+    curves = {name: judge["pressure"] for name, judge in judges.items() if judge["pressure"]}
+    counts = sorted({n for curve in curves.values() for n in curve["n"]})
+    rows = [["gold of the best of n", *map(str, counts), "falls from"]]
+    for name, curve in curves.items():
+        values = dict(zip(curve["n"], curve["gold"], strict=True))
+        rows.append([name, *(number(values.get(n)) for n in counts), number(curve["falls_from"])])
     return rows
 
 

@@ -16,6 +16,7 @@ from rmrl.evaluation.items import Item
 from rmrl.evaluation.judgements import Judgement, Outcome, TieRule, outcome_of
 from rmrl.evaluation.measures.calibration import of_choices
 from rmrl.evaluation.measures.length import controls, length_bias
+from rmrl.evaluation.measures.pressure import under_pressure
 from rmrl.evaluation.measures.weights import best_weights
 from rmrl.rewards.transforms.probability_map import ProbabilityMap
 
@@ -52,6 +53,13 @@ def evaluate(
         judges[name] = judged(items, each, form, ties)
         figures = form.figures(items, judges[name])
         numbers = judge_numbers(items, judges[name], counting, settings)
+        numbers["pressure"] = under_pressure(
+            items,
+            each,
+            judgements.get(settings.gold or ""),
+            confidence=settings.confidence,
+            seed=settings.seed,
+        )
         if name in calibrations:
             numbers["calibrated"] = calibrated_numbers(
                 items, judges[name], calibrations[name], counting, bins=settings.bins

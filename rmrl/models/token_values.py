@@ -38,8 +38,8 @@ class ValueModel(nn.Module):
     def forward(
         self, input_ids_BS: Tensor, positions_N: Tensor, layout: Layout | None = None
     ) -> Tensor:
-        """Values [N], float32, at `positions_N`: the positions *before* the response tokens, as in
-        ResponseModel.forward.
+        """Values [N] (of several labels [N, labels]), float32, at `positions_N`: for a critic the
+        positions *before* the response tokens, as in ResponseModel.forward.
 
         `layout` as there; without it rows are right-padded.
         """
@@ -47,38 +47,56 @@ class ValueModel(nn.Module):
         hidden_NH = decoded.index_select(0, positions_N)
         # float32 from here on: bfloat16 has 8 bits for a number whose differences of a hundredth
         # are the advantages.
-        return hidden_NH.float() @ value_head(self.model).weight[0].float()
+        weight_LH = value_head(self.model).weight
+        if len(weight_LH) > 1:
+            return hidden_NH.float() @ weight_LH.float().T
+        return hidden_NH.float() @ weight_LH[0].float()
 
 
 def value_head(model: PreTrainedModel) -> nn.Linear:
-    """The layer hidden -> 1."""
+    """The layer hidden -> labels."""
     return getattr(model, HEAD)
 
 
-def value_config(model: ModelConfig) -> PretrainedConfig:
-    """The checkpoint's config, with one label. Raises ConfigError for a checkpoint that classifies
-    into more."""
+def value_config(model: ModelConfig, labels: tuple[str, ...] = ()) -> PretrainedConfig:
+    """The checkpoint's config, with one label, or those that are named. Raises ConfigError for a
+    checkpoint that classifies into another number."""
     config = load_config(model)
-    if _classifies(config) and config.num_labels != 1:
+    count = max(1, len(labels))
+    if _classifies(config) and config.num_labels != count and labels:
+        raise ConfigError(
+            f"model.path={model.path}: this classifier has {config.num_labels} labels, and"
+            f" {count} are to be trained ({', '.join(labels)}): set model.path to a causal language"
+            " model, or to a classifier with these"
+        )
+    if _classifies(config) and config.num_labels != count:
         raise ConfigError(
             f"critic.model.path={model.path}: this classifier has {config.num_labels} labels, a"
             " value is one number: set critic.model.path to a causal language model or to a reward"
             " model with one label"
         )
-    config.num_labels = 1
+    config.num_labels = count
+    if len(labels) > 1:
+        config.id2label = dict(enumerate(labels))
+        config.label2id = {label: number for number, label in enumerate(labels)}
+        config.problem_type = "regression"
     return config
 
 
-def load_value_model(model: ModelConfig, *, dtype: torch.dtype) -> PreTrainedModel:
-    """A sequence classifier with one label from a causal language model, or from such a classifier,
-    whose head is kept.
+def load_value_model(
+    model: ModelConfig, *, dtype: torch.dtype, labels: tuple[str, ...] = (), seed: int = 1
+) -> PreTrainedModel:
+    """A sequence classifier with one label (or `labels`) from a causal language model, or from such
+    a classifier, whose head is kept.
 
     A new head is zero. Then every process has the same one without a draw, and the first advantages
     are the returns themselves and not their distance from a random projection of hidden states. Its
-    own gradient is not zero, so the first step moves it and the second reaches the decoder. Raises
-    ConfigError for a path or family without such a model, CheckpointError for missing weights.
+    own gradient is not zero, so the first step moves it and the second reaches the decoder. With
+    `labels`, for a reward model, a new head is drawn from `seed`, with the spread that the family
+    gives its layers. Raises ConfigError for a path or family without such a model, CheckpointError
+    for missing weights.
     """
-    config = value_config(model)
+    config = value_config(model, labels)
     has_head = _classifies(config)
     new_weights = () if has_head else (f"{HEAD}.weight",)
     loaded: Any = load_pretrained(
@@ -90,15 +108,26 @@ def load_value_model(model: ModelConfig, *, dtype: torch.dtype) -> PreTrainedMod
     )
     check_value_head(loaded)
     if not has_head:
-        nn.init.zeros_(value_head(loaded).weight)
+        _init_head(value_head(loaded), config, drawn=bool(labels), seed=seed)
     return loaded
+
+
+@torch.no_grad()
+def _init_head(head: nn.Linear, config: Any, *, drawn: bool, seed: int) -> None:
+    """Set a new head to zero, or draw it from `seed` alone."""
+    if not drawn or head.weight.is_meta:
+        nn.init.zeros_(head.weight)
+        return
+    spread = getattr(config.get_text_config(), "initializer_range", 0.02)
+    generator = torch.Generator().manual_seed(seed)
+    head.weight.copy_(torch.randn(head.weight.shape, generator=generator) * spread)
 
 
 def check_value_head(model: PreTrainedModel) -> None:
     """Raise ConfigError unless the model's head is one linear layer without bias that reads the
     decoder's last hidden state."""
     head: Any = getattr(model, HEAD, None)
-    linear = isinstance(head, nn.Linear) and head.out_features == 1
+    linear = isinstance(head, nn.Linear) and head.out_features == model.config.num_labels
     has_bias = getattr(head, "bias", None) is not None
     if not linear or has_bias or model.base_model is model:
         raise ConfigError(

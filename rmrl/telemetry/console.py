@@ -134,6 +134,8 @@ def step_line(
             parts.append(_Part(text, rank, short))
 
     add(_value(metrics, names.REWARD_MEAN, "reward {:.3f}"), 0)
+    for key, form in names.REWARD_TRAINING.items():
+        add(_value(metrics, key, form), 0)
     components = names.component_names(metrics)
     short = short_names(components)
     for name in components:

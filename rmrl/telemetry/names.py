@@ -57,6 +57,13 @@ REF_KL = "policy/ref_kl"
 STEP_TIME = "time/step_s"
 OTHER_TIME = "time/other_s"
 TOKENS_PER_S = "perf/tokens_per_s"
+REWARD_TRAINING = {
+    "train/loss": "loss {:.4f}",
+    "train/accuracy": "right {:.2f}",
+    "train/margin": "margin {:.3f}",
+    "train/squared_error": "squared error {:.3f}",
+}
+"""What the console shows when a reward model trains."""
 VALIDATION = "val/"
 REWARD_TIME = "time/score/"
 MONITOR_HINTS = "monitor/hints"

@@ -22,7 +22,7 @@ import rmrl
 from rmrl.config import identity as config_identity
 from rmrl.config.hidden import hide_secrets
 from rmrl.config.identity import changeable_keys
-from rmrl.config.schema import Config
+from rmrl.config.schema import Config, RewardTrainingConfig
 from rmrl.errors import OutputDirError
 from rmrl.files import LockedError, lock, unlock, write_whole
 
@@ -32,14 +32,14 @@ LOG_FILE = "run.log"
 RESULT_FILES = ("metrics.jsonl", "samples.jsonl", "val_samples.jsonl")
 """A folder with one of these not empty, or with a checkpoint, holds a run's results."""
 
-MAY_CHANGE = changeable_keys(Config())
+MAY_CHANGE = changeable_keys(Config()) | changeable_keys(RewardTrainingConfig())
 """Keys (a section's name stands for all below it) that a resumed run may set otherwise; any other
 key makes it another run."""
 
 _SHOWN = 12
 _REMEDY = (
-    "choose another trainer.experiment_name (or trainer.default_local_dir), or continue that run"
-    " with trainer.resume_mode=auto and its configuration, or remove the folder"
+    "choose another trainer.experiment_name (or trainer.default_local_dir, of train-rm out), or"
+    " continue that run with trainer.resume_mode=auto and its configuration, or remove the folder"
 )
 
 

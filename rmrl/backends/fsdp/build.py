@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 from torch import nn
-from transformers import PreTrainedModel
 
 from rmrl.backends.base import TrainSettings
 from rmrl.backends.fsdp import compat
@@ -118,8 +117,13 @@ def _dtype(settings: TrainSettings, entry: str) -> torch.dtype:
 
 def _unsharded(settings: TrainSettings, dtype: torch.dtype) -> ResponseModel | ValueModel:
     trains = settings.role != "ref"
-    load = load_value_model if settings.role == "critic" else load_causal_lm
-    language_model: PreTrainedModel = load(settings.model, dtype=dtype).requires_grad_(trains)
+    if settings.role == "critic":
+        language_model = load_value_model(
+            settings.model, dtype=dtype, labels=settings.labels, seed=settings.seed
+        )
+    else:
+        language_model = load_causal_lm(settings.model, dtype=dtype)
+    language_model.requires_grad_(trains)
     if trains and settings.model.lora_rank > 0:
         add_adapters(language_model, settings.model, seed=settings.seed)
     offloads = settings.model.enable_activation_offload

@@ -115,9 +115,14 @@ class FSDPPart:
         tokens = None
         sharing = self.sharing(limits)
         if sharing is not None:
-            tokens = shared_tokens(micro, self.device, sharing)
+            tokens = shared_tokens(micro, self.device, sharing, own=self._settings.own_tokens)
         return tokens or response_tokens(
-            micro, self.device, packed=self.packed, multiple=self._multiple, slices=self._slices
+            micro,
+            self.device,
+            packed=self.packed,
+            multiple=self._multiple,
+            slices=self._slices,
+            own=self._settings.own_tokens,
         )
 
     def _forward(

@@ -31,6 +31,13 @@ from rmrl.config.schema.reward import (
     RewardEngineConfig,
     RewardMonitorConfig,
 )
+from rmrl.config.schema.reward_training import (
+    GateConfig,
+    RewardDataConfig,
+    RewardLossConfig,
+    RewardTrainerConfig,
+    RewardTrainingConfig,
+)
 from rmrl.config.schema.rollout import RolloutConfig, ValSamplingConfig
 from rmrl.config.schema.root import ActorRolloutRefConfig, Config
 from rmrl.config.schema.score import (
@@ -44,8 +51,8 @@ from rmrl.config.schema.trainer import TrainerConfig
 
 __all__ = [
     "ActorConfig", "ActorRolloutRefConfig", "AlgorithmConfig", "BenchmarkConfig", "CalibrateConfig", "CalibrationConfig", "CheckpointConfig", "ClusterConfig", "CompareConfig", "ComparisonConfig", "Config", "CriticConfig",
-    "CriticMegatronConfig", "DataConfig", "EvalConfig", "EvalDataConfig", "FSDPConfig", "FilterGroupsConfig", "KLControlConfig", "MegatronConfig", "ModelConfig",
-    "OptimConfig", "PFPPOConfig", "PolicyLossConfig", "RefConfig", "RewardCacheConfig", "RewardConfig", "RewardEngineConfig",
-    "RewardMonitorConfig", "RolloutConfig", "RolloutCorrectionConfig", "ScoreConfig", "ScoreDataConfig", "ScoreEngineConfig", "ScoreTrainerConfig", "ServeConfig", "ServerConfig",
+    "CriticMegatronConfig", "DataConfig", "EvalConfig", "EvalDataConfig", "FSDPConfig", "FilterGroupsConfig", "GateConfig", "KLControlConfig", "MegatronConfig", "ModelConfig",
+    "OptimConfig", "PFPPOConfig", "PolicyLossConfig", "RefConfig", "RewardCacheConfig", "RewardConfig", "RewardDataConfig", "RewardEngineConfig",
+    "RewardLossConfig", "RewardMonitorConfig", "RewardTrainerConfig", "RewardTrainingConfig", "RolloutConfig", "RolloutCorrectionConfig", "ScoreConfig", "ScoreDataConfig", "ScoreEngineConfig", "ScoreTrainerConfig", "ServeConfig", "ServerConfig",
     "TrainedConfig", "TrainerConfig", "ValSamplingConfig",
 ]  # fmt: skip

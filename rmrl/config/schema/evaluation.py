@@ -58,6 +58,8 @@ class BenchmarkConfig:
     """Bins in the reliability curve."""
     confidence: float = share(0.95)
     """Coverage of the intervals."""
+    gold: str | None = None
+    """A judge whose scores are taken for the truth in the pressure curve. null: the labels."""
     seed: int = 1
     """Seed for `data.sample`, the random control, the bootstrap and the cross-validation folds."""
 

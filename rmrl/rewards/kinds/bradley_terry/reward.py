@@ -4,7 +4,7 @@ score is the raw logit of a head with one label; of several labels one, or a wei
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import starmap
 from typing import Any, ClassVar
@@ -98,13 +98,7 @@ class BradleyTerryReward(Kind):
             if reads_all_at_once(spec):
                 assert spec.dropin is not None
                 return preprocess(spec.dropin, items, tokenizer)
-            if not tokenizer.chat_template:
-                return [(prompt_text(item), neutral(item.response)) for item in items]
-            turns: list[Any] = []
-            for item in items:
-                answer: Message = {"role": "assistant", "content": neutral(item.response)}
-                turns.append([*prompt_turns(item), answer])
-            return turns
+            return conversations(items, tokenizer, neutral)
 
         def tokens(reads: Sequence[Any], items: Sequence[ScoreItem]) -> list[Rendered]:
             return tokenized(spec, reads, items, tokenizer, generation_prompt=False)
@@ -115,6 +109,20 @@ class BradleyTerryReward(Kind):
             at_once=reads_all_at_once(spec),
             limit=pooling_limit(spec, tokenizer),
         )
+
+
+def conversations(
+    items: Sequence[ScoreItem], tokenizer: Any, neutral: Callable[[str], str]
+) -> list[Any]:
+    """What a scalar model reads for each item: the conversation, or without a chat template the
+    pair (prompt, response). `neutral` breaks special tokens. Their training reads the same."""
+    if not tokenizer.chat_template:
+        return [(prompt_text(item), neutral(item.response)) for item in items]
+    turns: list[Any] = []
+    for item in items:
+        answer: Message = {"role": "assistant", "content": neutral(item.response)}
+        turns.append([*prompt_turns(item), answer])
+    return turns
 
 
 async def logits_of(

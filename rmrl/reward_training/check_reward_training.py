@@ -1,0 +1,148 @@
+"""All that can be wrong before a process is started: the configuration, the data, the model's head
+and the folder. Knows no torch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rmrl.cluster.devices import cores, cpu_devices, local_devices
+from rmrl.config.plain_checks import field_problems
+from rmrl.config.schema import RewardTrainingConfig
+from rmrl.errors import ConfigError, DataError, Problems
+from rmrl.evaluation.eval_tables import aligned
+from rmrl.models.checkpoint_inspect import local_checkpoint, max_positions
+from rmrl.registry import did_you_mean
+from rmrl.reward_training.data_report import data_report, data_tables
+from rmrl.reward_training.objectives import OBJECTIVES
+from rmrl.reward_training.objectives.objective import Objective
+from rmrl.reward_training.read_examples import Split, split
+from rmrl.reward_training.tokens import Tokenized, tokenized
+from rmrl.telemetry.sinks import SINKS
+from rmrl.tokenizer import policy_tokenizer
+from rmrl.trainer.output_dir import refuse_other_run
+
+_log = logging.getLogger(__name__)
+
+_VALIDATIONS = 10
+"""Validations of a run that does not say how often."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedRewardTraining:
+    """A configuration without known problems, with its data as tokens."""
+
+    config: RewardTrainingConfig
+    device: str
+    processes: int
+    threads: int
+    total_steps: int
+    test_freq: int
+    objective: Objective
+    split: Split
+    train: Tokenized
+    held_out: Tokenized
+    data_numbers: dict[str, Any]
+    out: Path
+
+
+def check(config: RewardTrainingConfig) -> CheckedRewardTraining:
+    """Find all problems, read the data and print its report.
+
+    Raises ConfigError with every problem of the configuration, DataError for rows that cannot be
+    read, OutputDirError for a folder of another run.
+    """
+    problems = Problems()
+    problems.add(field_problems(config))
+    problems.add(settings_problems(config))
+    with problems.collecting():
+        problems.add(_model_problems(config))
+    devices = cpu_devices()
+    with problems.collecting():
+        devices = local_devices(config.trainer.device)
+    problems.raise_any()
+    assert config.out is not None
+    out = Path(config.out).expanduser()
+    refuse_other_run(out, config=config, resume_mode=config.trainer.resume_mode)
+    processes = config.trainer.n_gpus_per_node
+    if processes == -1:
+        processes = max(devices.gpus_per_node(1), 1)
+    kind = OBJECTIVES[config.objective]
+    parts = split(config.data, among=kind.forms, seed=config.trainer.seed)
+    objective = kind(config.loss, kind.outputs_of(parts.train, config.loss))
+    tokenizer = policy_tokenizer(config.model)
+    train = tokenized(parts.train, tokenizer, objective, config.data)
+    held_out = tokenized(parts.held_out, tokenizer, objective, config.data)
+    numbers = data_report(parts, train, held_out, max_length=config.data.max_length)
+    for table in data_tables(numbers):
+        _log.info("\n" + aligned(table))
+    _refuse_too_few(config, train, processes)
+    steps = config.trainer.total_training_steps
+    if steps is None:
+        per_epoch = len(train.items) // config.data.train_batch_size
+        steps = per_epoch * config.trainer.total_epochs
+    test_freq = config.trainer.test_freq
+    if test_freq < 1:
+        test_freq = max(1, steps // _VALIDATIONS)
+    return CheckedRewardTraining(
+        config=config,
+        device=devices.kind,
+        processes=processes,
+        threads=config.trainer.threads_per_process or max(1, cores() // processes),
+        total_steps=steps,
+        test_freq=test_freq,
+        objective=objective,
+        split=parts,
+        train=train,
+        held_out=held_out,
+        data_numbers=numbers,
+        out=out,
+    )
+
+
+def settings_problems(config: RewardTrainingConfig) -> Iterator[str]:
+    """Report what is missing or unknown, one sentence each."""
+    if config.data.train_files is None:
+        yield (
+            "data.train_files is empty: give a parquet, jsonl or csv file of rows with labels, e.g."
+            " data.train_files=pairs.jsonl"
+        )
+    if not config.out:
+        yield "out is empty: give the folder of the run, e.g. out=rm"
+    if not config.model.path:
+        yield "model.path is empty: give the model to start from, e.g. model.path=Qwen/Qwen3-0.6B"
+    if config.objective not in OBJECTIVES and ":" not in config.objective:
+        hint = did_you_mean(config.objective, list(OBJECTIVES))
+        yield f"objective: nothing named '{config.objective}'{hint}"
+    for name in config.trainer.logger:
+        if name not in SINKS and ":" not in name:
+            yield f"trainer.logger: nothing named '{name}'{did_you_mean(name, list(SINKS))}"
+
+
+def _model_problems(config: RewardTrainingConfig) -> Iterator[str]:
+    if not config.model.path:
+        return
+    positions = max_positions(local_checkpoint(config.model.path))
+    if positions < config.data.max_length:
+        yield (
+            f"data.max_length={config.data.max_length}, and {config.model.path} has {positions}"
+            f" positions: give at most data.max_length={positions}"
+        )
+
+
+def _refuse_too_few(config: RewardTrainingConfig, train: Tokenized, processes: int) -> None:
+    """Raise DataError where no full step can be made, ConfigError for more processes than rows."""
+    size = config.data.train_batch_size
+    if len(train.items) < size:
+        raise DataError(
+            f"{len(train.items)} training rows are left, and a step takes"
+            f" data.train_batch_size={size}: give more rows or a smaller batch"
+        )
+    if processes > size:
+        raise ConfigError(
+            f"{processes} training processes share the data.train_batch_size={size} rows of a step:"
+            " give at least a row to each"
+        )

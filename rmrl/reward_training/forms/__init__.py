@@ -1,0 +1,39 @@
+"""Layouts of rows with labels. To add one: a file with a `Form`, and its line in this table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from rmrl.data.column_names import ABSENT, ColumnNames
+from rmrl.errors import DataError
+from rmrl.registry import Registry
+from rmrl.reward_training.forms.form import Form
+
+FORMS: Registry[type[Form]] = Registry(
+    "data.form",
+    {
+        "pairs": "rmrl.reward_training.forms.pairs:Pairs",
+        "attributes": "rmrl.reward_training.forms.attributes:Attributes",
+        "ranked": "rmrl.reward_training.forms.ranked:Ranked",
+    },
+)
+
+
+def form_of(
+    values: Mapping[str, Any], names: ColumnNames, *, place: str, among: Collection[str]
+) -> str:
+    """Return the form whose columns a row has. Raises DataError where no form fits, with
+    the columns that were seen and those that each of `among` needs."""
+    for name in FORMS:
+        for columns in FORMS[name].columns:
+            if all(names.value(values, column) is not ABSENT for column in columns):
+                return name
+    needs = "; ".join(
+        f"{name}: {' or '.join(map(', '.join, FORMS[name].columns))}" for name in among
+    )
+    saw = ", ".join(map(str, values)) or "(none)"
+    raise DataError(
+        f"{place}: saw the columns {saw}; need those of one form ({needs}); name yours with"
+        " data.columns={prompt: question, chosen: better, rejected: worse}"
+    )

@@ -1,0 +1,48 @@
+"""Responses with a number for each of several attributes, as in HelpSteer.
+
+prompt, response, attributes        {name: number}, null or left out where it is not known
+prompt, response, helpfulness, ...  every further column that holds a number
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from rmrl.evaluation.formats.fields import Fields
+from rmrl.reward_training.example import Example
+from rmrl.reward_training.forms.form import Form, source_of, split_turns, turns_of
+
+_NO_ATTRIBUTES = ("prompt", "response", "attributes", "id", "source", "data_source")
+
+
+class Attributes(Form):
+    """A row has one response."""
+
+    columns: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("prompt", "response", "attributes"),
+        ("prompt", "response", "helpfulness"),
+    )
+
+    def example(self, row: Fields) -> Example:
+        """Return the response with its numbers. Raises DataError where it has none."""
+        stated: Any = row.get("attributes")
+        if stated is None:
+            stated = {
+                name: value for name, value in row.values.items() if name not in _NO_ATTRIBUTES
+            }
+        values: dict[str, float] = {}
+        for name, value in stated.items() if isinstance(stated, Mapping) else ():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                values[str(name)] = float(value)
+        if not values:
+            raise row.wrong("attributes", stated, "a number for one attribute at least")
+        prompt = turns_of(row, "prompt", row.need("prompt"))
+        _, response = split_turns(row, "response", row.need("response"), has_prompt=True)
+        return Example(
+            place=row.place,
+            prompt=prompt,
+            responses=(response,),
+            source=source_of(row),
+            attributes=values,
+        )

@@ -1,0 +1,126 @@
+"""Files -> examples, and the split into training and held-out rows by their prompts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rmrl.config.schema import RewardDataConfig
+from rmrl.data.column_names import ColumnNames
+from rmrl.errors import DataError
+from rmrl.evaluation.formats.fields import Fields
+from rmrl.evaluation.read_items import raw_rows
+from rmrl.reward_training.example import Example
+from rmrl.reward_training.forms import FORMS, form_of
+from rmrl.reward_training.forms.form import Form
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Examples to train on, and those held out, which share no prompt."""
+
+    train: list[Example]
+    held_out: list[Example]
+    rows: int
+    """Rows of the training files."""
+    excluded: int
+    """Training rows whose prompt stands in `data.exclude_files`."""
+    overlapping: int
+    """Training rows that were left out because their prompt is held out (`data.val_files`)."""
+
+
+def read_examples(
+    files: object, key: str, data: RewardDataConfig, *, among: Collection[str], most: int = -1
+) -> list[Example]:
+    """Return the rows of files that are named at `key`; at most `most` (-1: all). `among`: forms
+    that the objective learns from.
+
+    Raises DataError naming file, row and column, ConfigError for what names no files.
+    """
+    names = ColumnNames({name: str(path) for name, path in data.columns.items()})
+    form: Form | None = None
+    name = data.form
+    examples: list[Example] = []
+    for number, (place, values) in enumerate(raw_rows(files, key, names)):
+        if number == most:
+            break
+        if form is None:
+            name = name or form_of(values, names, place=place, among=among)
+            form = FORMS[name]()
+            if name not in among:
+                raise DataError(
+                    f"{place}: this is a row of the form {name}, and the objective learns from"
+                    f" {', '.join(among)}; choose another objective=..., or name the columns with"
+                    " data.columns"
+                )
+        row = Fields(place=place, number=number, values=values, names=names)
+        names.see(values)
+        examples.append(form.example(row))
+    names.refuse_unseen(data.columns)
+    return examples
+
+
+def prompts_in(files: object, data: RewardDataConfig) -> set[str]:
+    """Return the prompts of an evaluation set, in any layout that has a prompt column."""
+    names = ColumnNames({name: str(path) for name, path in data.columns.items()})
+    prompts: set[str] = set()
+    for number, (place, values) in enumerate(raw_rows(files, "data.exclude_files", names)):
+        row = Fields(place=place, number=number, values=values, names=names)
+        for name in ("prompt", "instruction", "question"):
+            if row.get(name) is not None:
+                prompts.add(Example(place=place, prompt=row.prompt(name), responses=()).key)
+                break
+        else:
+            saw = ", ".join(map(str, values))
+            raise DataError(
+                f"{place}: saw the columns {saw}; need the prompt of the evaluation set: name its"
+                " column with data.columns.prompt=..."
+            )
+    return prompts
+
+
+def split(data: RewardDataConfig, *, among: Collection[str], seed: int) -> Split:
+    """Read all files, and hold rows out: those in `val_files`, else the share `val_share`, whole
+    prompts at a time, drawn from `seed`."""
+    everything = read_examples(
+        data.train_files, "data.train_files", data, among=among, most=data.train_max_samples
+    )
+    barred: set[str] = set()
+    if data.exclude_files is not None:
+        barred = prompts_in(data.exclude_files, data)
+    allowed = [example for example in everything if example.key not in barred]
+    if data.val_files is not None:
+        held_out = read_examples(
+            data.val_files, "data.val_files", data, among=among, most=data.val_max_samples
+        )
+        reserved = {example.key for example in held_out}
+    else:
+        reserved = _drawn(sorted({each.key for each in allowed}), data.val_share, seed)
+        held_out = [example for example in allowed if example.key in reserved]
+        if data.val_max_samples >= 0:
+            held_out = held_out[: data.val_max_samples]
+    train = [example for example in allowed if example.key not in reserved]
+    overlapping = 0
+    if data.val_files is not None:
+        overlapping = len(allowed) - len(train)
+    return Split(
+        train=train,
+        held_out=held_out,
+        rows=len(everything),
+        excluded=len(everything) - len(allowed),
+        overlapping=overlapping,
+    )
+
+
+def _drawn(prompts: Sequence[str], share: float, seed: int) -> set[str]:
+    """Return a share of the prompts, the same on every machine: those with the smallest hashes."""
+
+    def place(prompt: str) -> Any:
+        return hashlib.blake2b(f"{seed}\n{prompt}".encode(errors="replace")).digest()
+
+    count = round(share * len(prompts))
+    if share > 0:
+        count = max(count, min(1, len(prompts) - 1))
+    return set(sorted(prompts, key=place)[:count])

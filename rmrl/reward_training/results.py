@@ -1,0 +1,113 @@
+"""The files that a run leaves for people and for the other commands."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import yaml
+
+from rmrl.data.surrogates import escaped
+from rmrl.evaluation.eval_tables import Rows, aligned, percent
+from rmrl.evaluation.page import Page, write_page
+from rmrl.evaluation.report import finite
+from rmrl.files import write_whole
+from rmrl.reward_training.check_reward_training import CheckedRewardTraining
+from rmrl.reward_training.data_report import data_tables
+from rmrl.reward_training.held_out import TRAINED, UNTRAINED
+from rmrl.reward_training.training import BEST, State, run_figures
+
+REPORT = "report.json"
+REWARD = "reward.yaml"
+
+
+def run_report(checked: CheckedRewardTraining, state: State) -> dict[str, Any]:
+    """Return the report's numbers, but for the comparison between engines."""
+    examples = [checked.split.held_out[item.number] for item in checked.held_out.items]
+    judges: dict[str, Any] = {}
+    if state.best:
+        judges = checked.objective.report(
+            checked.split.train,
+            examples,
+            {TRAINED: state.best, UNTRAINED: state.untrained},
+            seed=checked.config.trainer.seed,
+        )
+    return {
+        "objective": checked.config.objective,
+        "model": checked.config.model.path,
+        "data": checked.data_numbers,
+        "run": run_figures(state),
+        "best": state.best_figures,
+        "last": state.last_figures,
+        "judges": judges,
+    }
+
+
+def write_report(checked: CheckedRewardTraining, report: dict[str, Any]) -> None:
+    """Write the report as JSON, markdown and HTML."""
+    path = checked.out / REPORT
+    write_whole(path, escaped(json.dumps(finite(report), ensure_ascii=False, indent=1)) + "\n")
+    title = f"{report['objective']} on {report['model']}"
+    write_page(Page(title=title, tables=report_tables(checked, report)), path)
+
+
+def report_tables(checked: CheckedRewardTraining, report: dict[str, Any]) -> list[Rows]:
+    """Return the report's tables."""
+    tables: list[Rows] = []
+    if report["judges"]:
+        tables.append(checked.objective.table(report["judges"]))
+    run = report["run"]
+    facts = [["run", ""], ["steps", str(run["steps"])], ["best at step", str(run["best_step"])]]
+    facts.append(["tokens", str(run["tokens"])])
+    facts.append(["seconds of updates", f"{run['seconds']:.0f}"])
+    if "accuracy" in report["last"]:
+        facts.append(["accuracy at the last step", percent(report["last"]["accuracy"])])
+    tables.append(facts)
+    if "gate" in report:
+        gate = report["gate"]
+        rows = [[f"{gate['texts']} texts", "largest difference from transformers", "allowed"]]
+        for name, difference in gate["largest_difference_from_transformers"].items():
+            rows.append([name, f"{difference:.1e}", f"{gate['tolerance']:.1e}"])
+        rows += [[name, reason, ""] for name, reason in gate["skipped"].items()]
+        tables.append(rows)
+    return [*tables, *data_tables(report["data"])]
+
+
+def console(checked: CheckedRewardTraining, report: dict[str, Any]) -> str:
+    """Return the report's tables as text."""
+    return "\n\n".join(map(aligned, report_tables(checked, report)))
+
+
+def reward_spec(checked: CheckedRewardTraining) -> dict[str, Any]:
+    """Return the entries of a reward that scores with the trained model."""
+    spec: dict[str, Any] = {
+        "kind": "bradley_terry",
+        "path": str((checked.out / BEST).resolve()),
+    }
+    if len(checked.objective.outputs) > 1:
+        spec |= {"label_weights": checked.objective.score_weights, "activation": "none"}
+    return spec
+
+
+def reward_name(checked: CheckedRewardTraining) -> str:
+    """Return the name of the trained reward: that of the folder, where it is a word."""
+    name = checked.out.name.replace("-", "_")
+    return name if name.isidentifier() else TRAINED
+
+
+def reward_section(checked: CheckedRewardTraining) -> dict[str, Any]:
+    """Return the section `reward` that scores with the trained model."""
+    name = reward_name(checked)
+    return {"models": [name], "specs": {name: reward_spec(checked)}}
+
+
+def write_reward_yaml(checked: CheckedRewardTraining, *, calibrated: bool) -> None:
+    """Write the section. Where there is a calibration map, a comment says how to use it."""
+    text = yaml.safe_dump({"reward": reward_section(checked)}, sort_keys=False)
+    if calibrated:
+        file = (checked.out / "calibration" / f"{reward_name(checked)}.json").resolve()
+        text += (
+            "      # P(good) in the place of the score:\n"
+            f"      # transform: {{kind: calibrated, file: {file}}}\n"
+        )
+    write_whole(checked.out / REWARD, text)

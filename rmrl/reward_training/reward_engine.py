@@ -1,0 +1,152 @@
+"""The training engine for a reward model: FSDP2 as for policy and critic, with the objective in
+place of their losses."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import AutoModelForSequenceClassification
+
+from rmrl.backends.base import ProcessSettings, TrainSettings
+from rmrl.backends.engine import TrainingEngine
+from rmrl.backends.fsdp.part import FSDPPart
+from rmrl.backends.micro_batches import Limits, cut, dummy_row, logprob_limits
+from rmrl.config.schema import RewardLossConfig
+from rmrl.reward_training.labelled_batch import LabelledBatch
+from rmrl.reward_training.objectives import OBJECTIVES
+from rmrl.reward_training.objectives.objective import rows_of_items
+from rmrl.types import TrainBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardSettings(TrainSettings):
+    """One engine's work, the same in every process."""
+
+    objective: str
+    loss: RewardLossConfig
+
+    @property
+    def section(self) -> str:
+        """Keys of optimizer and sharding stand at the root."""
+        return "train-rm"
+
+
+class RewardEngine(TrainingEngine):
+    """An item's rows stay together in a micro-batch."""
+
+    def __init__(self, settings: RewardSettings, process: ProcessSettings) -> None:
+        super().__init__(settings, process, FSDPPart)
+        self._objective = OBJECTIVES[settings.objective](settings.loss, settings.labels)
+
+    def scores(self, batch: LabelledBatch) -> list[np.ndarray]:
+        """Return each row's outputs without a gradient, float32 [tokens read, n]."""
+        plan = self._plan(batch, logprob_limits(self._settings, packed=self._part.packed))
+        rows: list[np.ndarray] = [np.zeros((0, 1), np.float32)] * len(batch)
+        outputs = self._part.compute([micro for _, micro in plan])
+        for output, (index, micro) in zip(outputs, plan, strict=True):
+            if not len(index):
+                continue  # a dummy, of which nothing is read
+            numbers_Nn = output.cpu().numpy().reshape(len(output), -1)
+            ends = np.cumsum(cast(LabelledBatch, micro).reads_R)[:-1]
+            for row, values in zip(index, np.split(numbers_Nn, ends), strict=True):
+                rows[int(row)] = values
+        return rows
+
+    def _plan(self, batch: TrainBatch, limits: Limits) -> list[tuple[np.ndarray, TrainBatch]]:
+        """(row numbers, micro-batch) pairs, the same number in every process."""
+        items = list(rows_of_items(cast(LabelledBatch, batch)))
+        micros = cut(self._costs(batch, items, limits), limits) if items else []
+        plan: list[tuple[np.ndarray, TrainBatch]] = []
+        for numbers in micros:
+            rows = np.concatenate([items[number] for number in sorted(numbers.tolist())])
+            plan.append((rows, batch.select(rows)))
+        missing = self._part.micro_batches(len(plan)) - len(plan)
+        return plan + [(np.zeros(0, np.int64), dummy_row(batch))] * missing
+
+    def _costs(
+        self, batch: TrainBatch, items: Sequence[Sequence[int]], limits: Limits
+    ) -> list[int]:
+        """Each item's tokens: with its shared tokens once where the model takes them once, else by
+        rows, packed or padded."""
+        lengths_R = batch.tokens.lengths
+        costs: list[int] = []
+        for rows in items:
+            lengths = lengths_R[rows]
+            cost = len(rows) * int(lengths.max())
+            if self._part.packed:
+                cost = int(lengths.sum())
+            elif self._part.sharing(limits) is not None:
+                own = batch.response_mask.lengths[rows]
+                cost = min(cost, int(lengths[0] - own[0] + own.sum()))
+            costs.append(cost)
+        return costs
+
+    def _weight(self, batch: TrainBatch) -> tuple[float, float]:
+        weight = self._objective.weight(cast(LabelledBatch, batch)) if len(batch) else 0.0
+        return weight, weight
+
+    def _loss(
+        self, micro: TrainBatch, outputs_N: Tensor, entropy_N: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        del entropy_N
+        labelled = cast(LabelledBatch, micro)
+        if not labelled.reads_R.sum():
+            return outputs_N.sum() * 0, {}
+        return self._objective.loss(labelled, outputs_N.reshape(len(outputs_N), -1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainScores:
+    """What transformers makes of a saved model."""
+
+    logits: list[list[float]]
+    """One list per text."""
+    lost: list[str]
+    """Tensors that the class has and the files lack, or the other way round."""
+
+
+class RewardWorker:
+    """A training process. Every process is called with its own rows, at the same time."""
+
+    def __init__(self, settings: RewardSettings, process: ProcessSettings) -> None:
+        self.engine = RewardEngine(settings, process)
+        self._device = settings.device
+
+    def call(self, method: str, *args: object) -> object:
+        """Call a method of the engine."""
+        return getattr(self.engine, method)(*args)
+
+    def memory(self) -> int:
+        """Return the most bytes that this process has had on its device; on CPU it has now."""
+        if torch.cuda.is_initialized():
+            return torch.cuda.max_memory_allocated()
+        return self.engine.memory_bytes()
+
+    def release(self) -> None:
+        """Give the model's memory back; nothing but `plain_scores` may follow."""
+        self.engine.close()
+        del self.engine
+        gc.collect()
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+
+    def plain_scores(self, folder: str, texts: Sequence[Sequence[int]]) -> PlainScores:
+        """Return logits for token sequences from transformers alone: its own class and its own
+        forward method, as a user calls them, one at a time."""
+        loaded: Any = AutoModelForSequenceClassification.from_pretrained(
+            folder, dtype="auto", output_loading_info=True
+        )
+        model = loaded[0].eval().to(self._device)
+        with torch.inference_mode():
+            logits = [
+                model(input_ids=torch.tensor([tokens], device=self._device)).logits[0].tolist()
+                for tokens in texts
+            ]
+        lost = sorted({*loaded[1]["missing_keys"], *loaded[1]["unexpected_keys"]})
+        return PlainScores(logits=logits, lost=lost)

@@ -1,0 +1,149 @@
+"""Rows -> examples, told apart by their columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmrl.config.schema import RewardDataConfig
+from rmrl.errors import DataError
+from rmrl.reward_training.example import Example
+from rmrl.reward_training.read_examples import read_examples, split
+from tests.reward_training.pairs import write_rows
+
+USER = {"role": "user", "content": "Hi"}
+GOOD = {"role": "assistant", "content": "good"}
+BAD = {"role": "assistant", "content": "bad"}
+
+
+def read(tmp_path: Path, row: dict[str, Any], *, form: str = "pairs", **data: Any) -> Example:
+    path = write_rows(tmp_path / "rows.jsonl", [row])
+    (example,) = read_examples(
+        str(path), "data.train_files", RewardDataConfig(**data), among=(form,)
+    )
+    return example
+
+
+@pytest.mark.parametrize(
+    ("row", "prompt"),
+    [
+        ({"prompt": "Hi", "chosen": "good", "rejected": "bad"}, "Hi"),
+        ({"prompt": [USER], "chosen": [GOOD], "rejected": [BAD]}, (USER,)),
+        ({"prompt": "Hi", "chosen": [GOOD], "rejected": [BAD]}, "Hi"),
+        ({"chosen": [USER, GOOD], "rejected": [USER, BAD]}, (USER,)),
+        ({"chosen": "\n\nHuman: Hi\n\ngood", "rejected": "\n\nHuman: Hi\n\nbad"}, "Human: Hi"),
+        ({"chosen": "good", "rejected": "bad"}, ""),
+    ],
+)
+def test_pairs_of_trl(tmp_path: Path, row: dict[str, Any], prompt: Any) -> None:
+    example = read(tmp_path, row)
+    assert example.prompt == prompt
+    assert example.responses == ("good", "bad")
+    assert (example.ranks, example.margin, example.ends) == ((0, 1), 0.0, (0, 1))
+
+
+def test_margin_source_and_columns_of_other_names(tmp_path: Path) -> None:
+    row = {"q": "Hi", "better": "good", "worse": "bad", "margin": 1.5, "source": "web"}
+    columns = {"prompt": "q", "chosen": "better", "rejected": "worse"}
+    example = read(tmp_path, row, columns=columns)
+    assert (example.prompt, example.margin, example.source) == ("Hi", 1.5, "web")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "Hi", "responses": ["bad", "good", "fair"], "ranks": [2, 0, 1]},
+        {"prompt": "Hi", "responses": ["bad", "good", "fair"], "scores": [0.1, 3, 2]},
+        {
+            "context": [USER],
+            "completions": [
+                {"rank": 5, "completion": [BAD]},
+                {"rank": 0, "completion": [GOOD]},
+                {"rank": 1, "completion": [{"role": "assistant", "content": "fair"}]},
+            ],
+        },
+        {
+            "instruction": "Hi",
+            "completions": [
+                {"response": "fair", "overall_score": 6.0},
+                {"response": "good", "overall_score": 9},
+                {"response": "bad", "overall_score": 1},
+            ],
+        },
+    ],
+)
+def test_ranked_lists(tmp_path: Path, row: dict[str, Any]) -> None:
+    example = read(tmp_path, row, form="ranked")
+    assert example.responses == ("good", "fair", "bad")
+    assert example.ranks == (0, 1, 2)
+    assert example.key == "Hi"
+
+
+def test_a_list_has_ties(tmp_path: Path) -> None:
+    row = {"prompt": "Hi", "responses": ["a", "b", "c"], "scores": [1, 2, 2]}
+    example = read(tmp_path, row, form="ranked")
+    assert (example.responses, example.ranks) == (("b", "c", "a"), (0, 0, 1))
+    with pytest.raises(DataError, match="of the form ranked"):
+        read(tmp_path, row, form="pairs")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "Hi", "response": "good", "attributes": {"helpfulness": 3, "verbosity": None}},
+        {"prompt": "Hi", "response": "good", "helpfulness": 3.0, "id": 7},
+    ],
+)
+def test_attributes_of_helpsteer(tmp_path: Path, row: dict[str, Any]) -> None:
+    example = read(tmp_path, row, form="attributes")
+    assert example.responses == ("good",)
+    assert example.attributes == {"helpfulness": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (
+            {"prompt": "Hi", "answer": "good"},
+            ["prompt, answer", "chosen, rejected", "data.columns"],
+        ),
+        ({"chosen": [USER], "rejected": [USER]}, ["chosen", "assistant"]),
+        ({"prompt": "Hi", "chosen": [USER, GOOD], "rejected": [BAD]}, ["one turn"]),
+        ({"chosen": [USER, GOOD], "rejected": [BAD]}, ["the turns of chosen"]),
+        ({"prompt": 3, "chosen": "good", "rejected": "bad"}, ["'prompt'", "saw 3"]),
+        ({"prompt": "Hi", "chosen": "good", "rejected": "bad", "margin": "x"}, ["'margin'"]),
+    ],
+)
+def test_rows_that_are_refused(tmp_path: Path, row: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(DataError) as caught:
+        read(tmp_path, row)
+    for word in ["rows.jsonl row 0", *words]:
+        assert word in str(caught.value)
+
+
+def rows(count: int) -> list[dict[str, Any]]:
+    return [{"prompt": f"p{i}", "chosen": "good", "rejected": f"bad {i}"} for i in range(count)]
+
+
+def test_prompts_are_held_out_whole_and_the_same_each_time(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", rows(50) + rows(50))
+    data = RewardDataConfig(train_files=str(path), val_share=0.2)
+    parts = split(data, among=("pairs",), seed=3)
+    assert (len(parts.train), len(parts.held_out), parts.rows) == (80, 20, 100)
+    assert not {each.key for each in parts.train} & {each.key for each in parts.held_out}
+    assert split(data, among=("pairs",), seed=3) == parts
+    assert split(data, among=("pairs",), seed=4) != parts
+
+
+def test_evaluation_sets_are_kept_out_and_counted(tmp_path: Path) -> None:
+    train = write_rows(tmp_path / "rows.jsonl", rows(20))
+    evaluation = write_rows(tmp_path / "bench.jsonl", [{"instruction": "p3", "output_1": "x"}])
+    val = write_rows(tmp_path / "val.jsonl", rows(2))
+    data = RewardDataConfig(
+        train_files=str(train), val_files=str(val), exclude_files=str(evaluation)
+    )
+    parts = split(data, among=("pairs",), seed=1)
+    assert (parts.excluded, parts.overlapping, len(parts.train)) == (1, 2, 17)
+    assert len(parts.held_out) == 2

@@ -1,0 +1,71 @@
+"""Tokens of examples: the text that a reward of kind bradley_terry reads, what the responses share,
+and what does not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rmrl.config.schema import RewardDataConfig, RewardLossConfig
+from rmrl.errors import DataError
+from rmrl.reward_training.objectives.bradley_terry import BradleyTerry
+from rmrl.reward_training.tokens import Tokenized, tokenized
+from rmrl.tokenizer import load_tokenizer
+from tests.reward_training.pairs import example
+
+EXAMPLES = [
+    example("good", "bad", prompt="Hi"),
+    example(
+        "x" * 40,
+        "yes",
+        prompt=({"role": "system", "content": "S"}, {"role": "user", "content": "Hi"}),
+    ),
+    example("same", "same and more", prompt="p" * 30),
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_llama: Path) -> Any:
+    return load_tokenizer(str(tiny_llama), trust_remote_code=False)
+
+
+def read(tokenizer: Any, **data: Any) -> Tokenized:
+    objective = BradleyTerry(RewardLossConfig())
+    return tokenized(EXAMPLES, tokenizer, objective, RewardDataConfig(**data))
+
+
+def test_the_conversation_goes_through_the_chat_template(tokenizer: Any) -> None:
+    items = read(tokenizer).items
+    texts = [[tokenizer.decode(row) for row in item.tokens] for item in items]
+    # The tiny tokenizer has no line ends.
+    assert texts[0] == ["user: Hi<unk>assistant: good<unk>", "user: Hi<unk>assistant: bad<unk>"]
+    assert texts[1][1] == "system: S<unk>user: Hi<unk>assistant: yes<unk>"
+    assert items[0].shared == len("user: Hi\nassistant: ")
+    assert items[2].shared == len("user: \nassistant: same") + 30
+    for item in items:
+        for row, read_at in zip(item.tokens, item.reads, strict=True):
+            assert len(read_at) == len(row) - item.shared
+            assert np.flatnonzero(read_at).tolist() == [len(read_at) - 1]
+
+
+def test_what_does_not_fit_is_dropped_and_counted(tokenizer: Any) -> None:
+    result = read(tokenizer, max_length=50)
+    assert [item.number for item in result.items] == [0]
+    assert (result.dropped, result.cut) == ([1, 2], [])
+    assert max(result.lengths) == len("system: S\nuser: Hi\nassistant: \n") + 40
+
+
+def test_a_prompt_loses_its_start_where_rows_are_cut(tokenizer: Any) -> None:
+    result = read(tokenizer, max_length=50, overlong="cut")
+    assert [item.number for item in result.items] == [0, 1, 2]
+    assert (result.dropped, result.cut) == ([], [1, 2])
+    assert max(len(row) for item in result.items for row in item.tokens) == 50
+    assert tokenizer.decode(result.items[1].tokens[0]).endswith("x<unk>")
+
+
+def test_a_row_that_does_not_fit_can_be_refused(tokenizer: Any) -> None:
+    with pytest.raises(DataError, match=r"data\.max_length=50"):
+        read(tokenizer, max_length=50, overlong="error")

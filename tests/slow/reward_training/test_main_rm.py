@@ -1,0 +1,170 @@
+"""`rmrl train-rm` as a user types it: killed and resumed, its gate, and what the other commands do
+with its `reward.yaml`."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from rmrl.cli import main
+from tests.patience import PATIENCE_S
+from tests.reward_training.pairs import write_rows
+
+WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"]
+
+
+def pairs(count: int, *, seed: int) -> list[dict[str, Any]]:
+    """Pairs whose better response is the one that says "yes"."""
+    draw = random.Random(seed)
+    rows: list[dict[str, Any]] = []
+    for number in range(count):
+        texts = [" ".join(draw.choices(WORDS, k=draw.randint(1, 4))) for _ in range(2)]
+        rows.append(
+            {
+                "prompt": f"Question {number}?",
+                "chosen": f"yes {texts[0]}",
+                "rejected": f"no {texts[1]}",
+                "margin": draw.random() / 10,
+            }
+        )
+    return rows
+
+
+def words(model: Path, rows: Path, out: Path, *more: str) -> list[str]:
+    return [
+        f"data.train_files={rows}",
+        f"model.path={model}",
+        "data.train_batch_size=8",
+        "data.max_length=256",
+        "trainer.total_training_steps=8",
+        "trainer.test_freq=2",
+        "trainer.device=cpu",
+        "trainer.threads_per_process=1",
+        "trainer.logger=[jsonl]",
+        "fsdp_config.param_dtype=null",
+        "optim.lr=1e-3",
+        f"out={out}",
+        *more,
+    ]
+
+
+def losses(out: Path) -> list[float]:
+    lines = (out / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line)["train/loss"] for line in lines]
+
+
+def kill_after(step: int, arguments: list[str], out: Path) -> None:
+    """Run the command and kill it with all its processes once the checkpoint of `step` is there."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rmrl.main_rm", *arguments], start_new_session=True
+    )
+    end = time.monotonic() + 20 * PATIENCE_S
+    while not (out / "checkpoints" / f"step_{step:06d}").exists():
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_rows(tmp_path_factory.mktemp("rows") / "pairs.jsonl", pairs(80, seed=1))
+
+
+def test_a_killed_run_goes_on_bit_for_bit_and_its_model_scores_the_same_everywhere(
+    tiny_llama: Path, rows: Path, tmp_path: Path
+) -> None:
+    whole = tmp_path / "whole"
+    assert main(["train-rm", *words(tiny_llama, rows, whole)]) == 0
+    report = json.loads((whole / "report.json").read_text())
+    differences = report["gate"]["largest_difference_from_transformers"]
+    assert set(differences) == {"training engine", "hf", "vllm"}
+    assert max(differences.values()) <= report["gate"]["tolerance"]
+    assert report["gate"]["texts"] == 16  # two of each of the eight held-out pairs
+    judges = report["judges"]
+    assert {"trained", "untrained head", "words", "longest", "constant"} <= set(judges)
+    assert losses(whole)[-1] < losses(whole)[0]
+    card = (whole / "best" / "README.md").read_text()
+    assert "base_model" in card
+    assert "length-matched" in card
+
+    broken = tmp_path / "broken"
+    arguments = words(tiny_llama, rows, broken, "gate.engines=[hf]")
+    kill_after(4, arguments, broken)
+    assert main(["train-rm", *arguments]) == 0
+    assert losses(broken) == losses(whole)
+    for name in ("best", "last"):
+        first = load_file(whole / name / "model.safetensors")
+        second = load_file(broken / name / "model.safetensors")
+        assert first.keys() == second.keys()
+        assert all(first[key].equal(second[key]) for key in first)
+
+    responses = [{"prompt": "Question 3?", "responses": ["yes alpha", "no alpha"]}]
+    scored = tmp_path / "scored.jsonl"
+    files = write_rows(tmp_path / "responses.jsonl", responses)
+    section = f"reward={whole / 'reward.yaml'}"
+    command = [section, f"data.files={files}", "reward.engine.name=hf", "trainer.device=cpu"]
+    assert main(["score", *command, f"out={scored}"]) == 0
+    better, worse = json.loads(scored.read_text())["reward"]
+    assert better > worse
+
+
+def test_two_processes_with_lora_and_lists(tiny_llama: Path, tmp_path: Path) -> None:
+    lists = [
+        {
+            "prompt": row["prompt"],
+            "responses": [row["rejected"], row["chosen"], f"{row['chosen']} yes"],
+            "scores": [0, 1, 2],
+        }
+        for row in pairs(60, seed=2)
+    ]
+    out = tmp_path / "out"
+    arguments = words(
+        tiny_llama,
+        write_rows(tmp_path / "lists.jsonl", lists),
+        out,
+        "objective=plackett_luce",
+        "trainer.n_gpus_per_node=2",
+        "model.lora_rank=4",
+        "gate.engines=[hf]",
+    )
+    assert main(["train-rm", *arguments]) == 0
+    differences = json.loads((out / "report.json").read_text())["gate"]
+    assert set(differences["largest_difference_from_transformers"]) == {"training engine", "hf"}
+
+
+def test_attributes_become_labels(tiny_llama: Path, tmp_path: Path) -> None:
+    ratings = [
+        {
+            "prompt": row["prompt"],
+            "response": row[side],
+            "attributes": {"correct": float(side == "chosen"), "long": len(row[side]) / 10},
+        }
+        for row in pairs(40, seed=3)
+        for side in ("chosen", "rejected")
+    ]
+    del ratings[0]["attributes"]["long"]
+    out = tmp_path / "out"
+    arguments = words(
+        tiny_llama,
+        write_rows(tmp_path / "ratings.jsonl", ratings),
+        out,
+        "objective=attributes",
+        "gate.engines=[hf]",
+    )
+    assert main(["train-rm", *arguments]) == 0
+    config = json.loads((out / "best" / "config.json").read_text())
+    assert list(config["id2label"].values()) == ["correct", "long"]
+    report = json.loads((out / "report.json").read_text())
+    assert report["judges"]["trained"]["correct"]["squared_error"] is not None
