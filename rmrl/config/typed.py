@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rmrl.config.schema import (
+    AuditConfig,
     CalibrateConfig,
     CompareConfig,
     Config,
@@ -22,7 +23,16 @@ from rmrl.config.schema import (
 from rmrl.errors import ConfigError, first_line
 from rmrl.registry import did_you_mean
 
-Root = TypeVar("Root", Config, ScoreConfig, EvalConfig, CalibrateConfig, CompareConfig, ServeConfig)
+Root = TypeVar(
+    "Root",
+    Config,
+    ScoreConfig,
+    EvalConfig,
+    CalibrateConfig,
+    CompareConfig,
+    AuditConfig,
+    ServeConfig,
+)
 
 
 def config_of(content: Mapping[str, Any], root: type[Root]) -> Root:
