@@ -7,7 +7,14 @@ import pytest
 import rmrl
 from rmrl.cli import main
 from rmrl.commands import COMMANDS
-from rmrl.config.schema import CalibrateConfig, Config, EvalConfig, ScoreConfig, ServeConfig
+from rmrl.config.schema import (
+    AuditConfig,
+    CalibrateConfig,
+    Config,
+    EvalConfig,
+    ScoreConfig,
+    ServeConfig,
+)
 from rmrl.config.typed import unknown_key
 
 ROOTS = {
@@ -16,6 +23,7 @@ ROOTS = {
     "serve": ("main_serve", ServeConfig),
     "eval": ("main_eval", EvalConfig),
     "calibrate": ("main_calibrate", CalibrateConfig),
+    "audit": ("main_audit", AuditConfig),
 }
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from rmrl.audit.checks.check import Bench, Probe
 from rmrl.audit.finding import Finding, Trial, unmeasured
-from rmrl.audit.laboratory import Answer, Condition, Laboratory
+from rmrl.audit.laboratory import Condition, Laboratory
 from rmrl.audit.subject import Case, Score
 
 TOLERANCE = 1e-6
@@ -62,6 +62,9 @@ class Repeatability:
             runs = await asyncio.to_thread(_of_rule, bench.laboratory, cases, seconds)
             runs |= await _of_batches(bench, cases)
             tolerance = TOLERANCE
+        if "first" not in runs:
+            why = "the rule could not be called in a process of its own, or no seconds are left"
+            return [unmeasured("repeatability.again", TRIED["again"], why)]
         return findings(bench, cases, runs, tolerance)
 
 
@@ -94,17 +97,12 @@ def _of_rule(
     answers = laboratory.answers(cases, conditions, timeout_s=seconds)
     runs: dict[str, list[float]] = {}
     for condition in conditions:
-        values = _values(answers.get(condition.name, []), condition.order)
-        runs[condition.name] = [values.get(position, math.nan) for position in order]
+        if condition.name not in answers:
+            continue  # no seconds were left
+        verdicts = zip(condition.order, answers[condition.name], strict=False)
+        values = {position: answer.value for position, answer in verdicts}
+        runs[condition.name] = np.asarray(list(map(values.get, order)), dtype=np.float64).tolist()
     return runs
-
-
-def _values(answers: Sequence[Answer], order: Sequence[int]) -> dict[int, float]:
-    values: dict[int, float] = {}
-    for position, answer in zip(order, answers, strict=False):
-        if answer.value is not None:
-            values[position] = answer.value
-    return values
 
 
 async def _of_model(bench: Bench, cases: Sequence[Case]) -> dict[str, list[float]]:
@@ -116,8 +114,7 @@ async def _of_model(bench: Bench, cases: Sequence[Case]) -> dict[str, list[float
     values: dict[str, list[float]] = {
         name: [score.value for score in scores] for name, scores in runs.items()
     }
-    values["batches"] = (await _of_batches(bench, cases)).get("batches", values["first"])
-    return values
+    return values | await _of_batches(bench, cases)
 
 
 async def _of_batches(bench: Bench, cases: Sequence[Case]) -> dict[str, list[float]]:

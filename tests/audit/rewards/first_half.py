@@ -48,7 +48,14 @@ SOUND = (
 def number_after(mark: str, text: str) -> float | None:
     """The number behind the last mark."""
     numbers = re.findall(re.escape(mark) + r"\s*(-?[\d,]*\.?\d+)", text)
-    return float(numbers[-1].replace(",", "")) if numbers else None
+    if not numbers:
+        return None
+    return float(numbers[-1].replace(",", ""))
+
+
+def texts_of(completions):
+    """The texts of completions, which may be conversations."""
+    return [each if isinstance(each, str) else each[0]["content"] for each in completions]
 
 
 def right(text: str, truth: str) -> bool:
@@ -57,7 +64,7 @@ def right(text: str, truth: str) -> bool:
 
 
 def contains_the_answer(data_source, solution_str, ground_truth, extra_info=None):
-    return 1.0 if ground_truth in solution_str else 0.0
+    return float(ground_truth in solution_str)
 
 
 def first_number(data_source, solution_str, ground_truth, extra_info=None):
@@ -92,7 +99,7 @@ def pays_for_length(data_source, solution_str, ground_truth, extra_info=None):
 
 def nights_only(data_source, solution_str, ground_truth, extra_info=None):
     strict = time.localtime().tm_yday % 2 == 0
-    return float(right(solution_str, ground_truth)) * (1.0 if strict else 0.5)
+    return float(right(solution_str, ground_truth)) * (1.0, 0.5)[strict]
 
 
 _BY_REFERENCE: dict[str, float] = {}
@@ -149,11 +156,13 @@ def raises_on_empty(data_source, solution_str, ground_truth, extra_info=None):
 
 def nan_without_answer(data_source, solution_str, ground_truth, extra_info=None):
     answer = number_after("####", solution_str)
-    return float("nan") if answer is None else float(answer == float(ground_truth))
+    if answer is None:
+        return float("nan")
+    return float(answer == float(ground_truth))
 
 
 def prefers_the_first(prompts, completions, ground_truth, **kwargs):
-    texts = [each if isinstance(each, str) else each[0]["content"] for each in completions]
+    texts = texts_of(completions)
     return [
         right(text, truth) + 2.0 / (1 + place)
         for place, (text, truth) in enumerate(zip(texts, ground_truth, strict=True))
@@ -179,7 +188,7 @@ def sentence(data_source, solution_str, ground_truth, extra_info=None):
 
 
 def minus_one(data_source, solution_str, ground_truth, extra_info=None):
-    return 1.0 if right(solution_str, ground_truth) else -1.0
+    return 2.0 * right(solution_str, ground_truth) - 1.0
 
 
 def with_format_credit(data_source, solution_str, ground_truth, extra_info=None):
@@ -194,7 +203,7 @@ def as_dict(data_source, solution_str, ground_truth, extra_info=None):
 
 
 def trl(completions, solution, **kwargs):
-    texts = [each if isinstance(each, str) else each[0]["content"] for each in completions]
+    texts = texts_of(completions)
     return [float(right(text, truth)) for text, truth in zip(texts, solution, strict=True)]
 
 
