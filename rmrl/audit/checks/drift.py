@@ -29,11 +29,11 @@ class Drift:
     async def run(self, bench: Bench) -> list[Finding]:
         """Try it."""
         name, tried = "drift.scores", "responses that both audits scored"
-        if bench.earlier is None:
-            return [unmeasured(name, tried, "no earlier audit: give against=<audit.json>")]
         await bench.goldens()
         cases = [row.case(text) for row in bench.rows for text in row.responses]
         await bench.subject.score(cases)
+        if bench.earlier is None:
+            return [unmeasured(name, tried, "no earlier audit: give against=<audit.json>")]
         before = bench.earlier["scores"]
         now = bench.subject.scores()
         common = [key for key in now if key in before]
