@@ -11,7 +11,7 @@ from typing import Any
 
 from rmrl.audit.check_audit import CheckedAudit
 from rmrl.audit.checks import CHECKS
-from rmrl.audit.checks.check import Bench, Check
+from rmrl.audit.checks.bench import Bench, Check
 from rmrl.audit.finding import Finding, Limits, Verdict, unmeasured, verdict_of
 from rmrl.audit.labelling import chosen
 from rmrl.audit.laboratory import Laboratory

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmrl.audit.checks.check import Check
+from rmrl.audit.checks.bench import Check
 from rmrl.registry import Registry
 
 CHECKS: Registry[type[Check]] = Registry(

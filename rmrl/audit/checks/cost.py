@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from rmrl.audit.checks.check import Bench, Probe
+from rmrl.audit.checks.bench import Bench, Probe
 from rmrl.audit.finding import Finding, Verdict, noted, unmeasured
 
 _ROWS = 32

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from rmrl.audit.checks.check import Bench, Probe
+from rmrl.audit.checks.bench import Bench, Probe
 from rmrl.audit.finding import Example, Finding, Trial, noted, unmeasured
 from rmrl.evaluation.compare.mcnemar import mcnemar
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
-from rmrl.audit.checks.check import Bench, Probe
+from rmrl.audit.checks.bench import Bench, Probe
 from rmrl.audit.finding import Finding, Trial, noted, unmeasured
 from rmrl.audit.goldens import LABELLED, Golden, Goldens
 from rmrl.audit.rows import Row

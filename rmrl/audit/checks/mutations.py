@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rmrl.audit.checks.check import Bench, Probe
+from rmrl.audit.checks.bench import Bench, Probe
 from rmrl.audit.checks.golden import accepted
 from rmrl.audit.finding import Finding, Trial, noted, unmeasured
 from rmrl.audit.goldens import FORMS, Golden, Goldens

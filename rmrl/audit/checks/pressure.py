@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.stats import bootstrap
 
-from rmrl.audit.checks.check import Bench, Probe
+from rmrl.audit.checks.bench import Bench, Probe
 from rmrl.audit.finding import Finding, Verdict, unmeasured
 from rmrl.telemetry.at_k import chosen_at_k, ks
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from rmrl.audit.checks.check import Bench, Probe
+from rmrl.audit.checks.bench import Bench, Probe
 from rmrl.audit.finding import Finding, Trial, unmeasured
 from rmrl.audit.laboratory import Condition, Laboratory
 from rmrl.audit.subject import Case, Score
@@ -24,13 +24,15 @@ TOLERANCE = 1e-6
 _OF_MODELS = 1e-2
 """The same for scores that a model computes in batches."""
 _MOST_ROWS = 16
-_SHIFT_S = 200 * 24 * 3600 + 11 * 3600 + 37 * 60
+_SHIFT_S = 201 * 24 * 3600 + 11 * 3600 + 37 * 60 + 1
 """Another season, weekday, hour and minute."""
+_DAY_S = 30 * 3600
 TRIED = {
     "again": "the same rows again, each alone",
     "random numbers": "another seed of random and numpy",
     "hash seed": "another process, with another hash seed",
-    "clock": "200 days and 11 hours later, by a clock of our own",
+    "clock": "201 days and 11 hours later, by a clock of our own",
+    "next day": "30 hours later",
     "earlier rows": "after the other rows, in one process",
     "order": "after the other rows, in the opposite order",
     "batches": "alone, instead of with the responses beside it",
@@ -91,6 +93,7 @@ def _of_rule(
         Condition(name="random numbers", order=order, seed=1),
         Condition(name="hash seed", order=order, hash_seed=1),
         Condition(name="clock", order=order, shift_s=_SHIFT_S),
+        Condition(name="next day", order=order, shift_s=_DAY_S),
         Condition(name="earlier rows", order=order, alone=False),
         Condition(name="order", order=backwards, alone=False),
     ]

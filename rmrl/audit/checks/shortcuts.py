@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.stats import pearsonr, rankdata
 
-from rmrl.audit.checks.check import Bench, Probe
+from rmrl.audit.checks.bench import Bench, Probe
 from rmrl.audit.checks.golden import trial_of
 from rmrl.audit.finding import Finding, Trial, Verdict, noted, unmeasured
 from rmrl.audit.goldens import Golden
@@ -106,13 +106,13 @@ def length_of_responses(
         count += len(lengths_N)
         if np.ptp(lengths_N) == 0 or np.ptp(scores_N) == 0:
             continue  # scores that do not vary depend on nothing
-        result = pearsonr(rankdata(lengths_N), rankdata(scores_N))
-        interval = result.confidence_interval(bench.limits.confidence)
+        ranks_2N = rankdata([lengths_N, scores_N], axis=1)
+        interval = pearsonr(*ranks_2N).confidence_interval(bench.limits.confidence)
         nearest = 0.0
         if interval.low * interval.high > 0:
             nearest = min(abs(interval.low), abs(interval.high))
         if nearest >= worst[0]:
-            worst = (nearest, float(result[0]))
+            worst = (nearest, float(np.corrcoef(ranks_2N)[0, 1]))
     verdict: Verdict = "fail" if worst[0] > _MOST_CORRELATION else "pass"
     smallest = len(strata[0][0])
     return Finding(

@@ -16,7 +16,7 @@ CAUSES = {
     "reads_the_reference": ("golden.wrong",),
     "counts_words": ("shortcuts.length of responses", "shortcuts.length"),
     "pays_for_length": ("shortcuts.length of responses", "shortcuts.length"),
-    "nights_only": ("repeatability.clock",),
+    "nights_only": ("repeatability.clock", "repeatability.next day"),
     "cache_by_reference": ("repeatability.earlier rows", "repeatability.order"),
     "running_mean": ("repeatability.earlier rows", "repeatability.order"),
     "noise": ("repeatability.random numbers",),

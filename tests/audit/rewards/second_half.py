@@ -29,7 +29,7 @@ CAUSES = {
     "echoes": ("golden.echo of the prompt",),
     "cache_by_response": ("repeatability.earlier rows", "repeatability.order"),
     "warm_up": ("repeatability.earlier rows",),
-    "by_date": ("repeatability.clock",),
+    "by_date": ("repeatability.clock", "repeatability.next day"),
     "leaves_files": ("contract.left",),
     "leaves_processes": ("contract.left",),
     "recursion": ("contract.odd",),
