@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rmrl.audit.audit_rows import Row, read_rows
 from rmrl.audit.checks import CHECKS
 from rmrl.audit.made_rows import made_rows
-from rmrl.audit.rows import Row, read_rows
 from rmrl.config.plain_checks import confidence_problems, field_problems
 from rmrl.config.schema import ScoreConfig
 from rmrl.config.schema.audit import AuditConfig

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rmrl.audit.rows import Row, other_answer
+from rmrl.audit.audit_rows import Row, other_answer
 from rmrl.audit.subject import Case, Score, Subject
 
 FORMS: Mapping[str, str] = {

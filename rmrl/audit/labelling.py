@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from rmrl.audit.audit_rows import Row
 from rmrl.audit.finding import Finding
-from rmrl.audit.rows import Row
 from rmrl.report.page import digest_of_inline, island
 
 NAME = "labelling.html"

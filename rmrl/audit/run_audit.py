@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rmrl.audit.audit_rows import Row, has_labels
 from rmrl.audit.check_audit import CheckedAudit
 from rmrl.audit.checks import CHECKS
 from rmrl.audit.checks.bench import Bench, Check
 from rmrl.audit.finding import Finding, Limits, Verdict, unmeasured, verdict_of
 from rmrl.audit.labelling import chosen
 from rmrl.audit.laboratory import Laboratory
-from rmrl.audit.rows import Row, has_labels
 from rmrl.audit.subject import Budget, OverBudgetError, Subject
 from rmrl.clock import Clock
 from rmrl.cluster.watch import unless_lost

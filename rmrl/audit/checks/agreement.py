@@ -11,9 +11,9 @@ import numpy as np
 from scipy.stats import bootstrap
 from sklearn.metrics import roc_auc_score
 
+from rmrl.audit.audit_rows import has_labels
 from rmrl.audit.checks.bench import Bench, Probe
 from rmrl.audit.finding import Finding, Verdict, noted, unmeasured
-from rmrl.audit.rows import has_labels
 from rmrl.evaluation.measures.calibration import curve
 
 _RESAMPLES = 500

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from rmrl.audit.audit_rows import Row
 from rmrl.audit.finding import Finding, Limits
 from rmrl.audit.goldens import Goldens, find_goldens
 from rmrl.audit.laboratory import Laboratory
 from rmrl.audit.made_rows import in_form
-from rmrl.audit.rows import Row
 from rmrl.audit.subject import Subject
 from rmrl.config.schema.audit import AuditSettings
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, repeat
 from typing import Any, ClassVar
 
+from rmrl.audit.audit_rows import Row
 from rmrl.audit.checks.bench import Bench, Probe
 from rmrl.audit.finding import Example, Finding, Limits, Trial, noted, unmeasured
 from rmrl.audit.laboratory import Answer, Condition, Laboratory
-from rmrl.audit.rows import Row
 from rmrl.audit.subject import Case, Score
 
 ODD_RESPONSES = {

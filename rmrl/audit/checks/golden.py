@@ -10,10 +10,10 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
+from rmrl.audit.audit_rows import Row
 from rmrl.audit.checks.bench import Bench, Probe
 from rmrl.audit.finding import Finding, Trial, noted, unmeasured
 from rmrl.audit.goldens import LABELLED, Golden, Goldens
-from rmrl.audit.rows import Row
 from rmrl.audit.subject import Case, Score
 from rmrl.rewards.attacks import Attack, load_attacks
 

@@ -16,11 +16,11 @@ from typing import ClassVar
 import numpy as np
 from scipy.stats import pearsonr, rankdata
 
+from rmrl.audit.audit_rows import Row
 from rmrl.audit.checks.bench import Bench, Probe
 from rmrl.audit.checks.golden import trial_of
 from rmrl.audit.finding import Finding, Trial, Verdict, noted, unmeasured
 from rmrl.audit.goldens import Golden
-from rmrl.audit.rows import Row
 from rmrl.audit.subject import Case, Score
 
 _SENTENCE = "We look at the question from several sides, and keep in mind what was asked for. "
