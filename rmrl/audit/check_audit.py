@@ -55,18 +55,15 @@ def check_audit(config: AuditConfig, *, shipped_functions: Path) -> CheckedAudit
     earlier = _earlier(config.audit.against)
     made = config.data.files is None
     if made:
-        _make_rows(config, out)
-    reward = replace(config.reward, cache=replace(config.reward.cache, path=None))
-    scoring = check_scoring(
-        ScoreConfig(
-            data=config.data,
-            reward=reward,
-            trainer=config.trainer,
-            ray_kwargs=config.ray_kwargs,
-        ),
-        shipped_functions=shipped_functions,
-        needs_out=False,
-    )
+        _make_rows(config, out, chat=False)
+    try:
+        scoring = _scoring(config, shipped_functions)
+    except ConfigError:
+        if not made:
+            raise
+        # Functions of TRL's own take conversations, and raise on texts.
+        _make_rows(config, out, chat=True)
+        scoring = _scoring(config, shipped_functions)
     rows = read_rows(config, token_counter(scoring))
     if not rows:
         raise DataError("data.files has no row that can be read, so there is nothing to audit with")
@@ -79,6 +76,15 @@ def check_audit(config: AuditConfig, *, shipped_functions: Path) -> CheckedAudit
         made=made,
         earlier=earlier,
     )
+
+
+def _scoring(config: AuditConfig, shipped_functions: Path) -> CheckedScoring:
+    """Check the rewards, without their cache: every verdict is to be a new one."""
+    reward = replace(config.reward, cache=replace(config.reward.cache, path=None))
+    scored = ScoreConfig(
+        data=config.data, reward=reward, trainer=config.trainer, ray_kwargs=config.ray_kwargs
+    )
+    return check_scoring(scored, shipped_functions=shipped_functions, needs_out=False)
 
 
 def config_problems(config: AuditConfig) -> Iterator[str]:
@@ -116,9 +122,14 @@ def _earlier(against: str | None) -> Mapping[str, Any] | None:
     return earlier
 
 
-def _make_rows(config: AuditConfig, out: Path) -> None:
-    """Write made rows to `out` and name them in the configuration."""
-    lines = [json.dumps(row, ensure_ascii=False) for row in made_rows(config.audit.seed)]
+def _make_rows(config: AuditConfig, out: Path, *, chat: bool) -> None:
+    """Write made rows to `out` and name them in the configuration. `chat`: prompts are lists of
+    messages."""
+    rows = made_rows(config.audit.seed)
+    if chat:
+        for row in rows:
+            row["prompt"] = [{"role": "user", "content": row["prompt"]}]
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
     path = out / MADE
     try:
         out.mkdir(parents=True, exist_ok=True)

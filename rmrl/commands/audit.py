@@ -29,19 +29,17 @@ class Audit(KeyCommand[AuditConfig, "CheckedAudit", "Result"]):
     examples = (
         "rmrl audit my_reward.py::compute_score",
         "rmrl audit my_reward.py::compute_score data.files=rows.jsonl label=human out=runs/audit",
-        "rmrl audit reward.models=[mine] data.files=rollouts.jsonl audit.require=[contract,golden]",
+        "python -m rmrl.main_audit reward.models=[mine] data.files=rows.jsonl audit.checks=[golden]",
     )
     root = AuditConfig
     checking = "the configuration, the rows and the rewards"
     keys = REWARD_KEYS | {
         "data.files": "rows with responses, with or without references and labels",
-        "label": "column with people's labels; short for audit.label",
-        "against": "an earlier audit.json; short for audit.against",
+        "audit.label": "column with people's labels; label=... for short",
         "audit.budget_s": "seconds that the checks may take",
         "audit.checks": "checks to run, e.g. [contract,golden]; all without it",
         "audit.require": "checks that must pass, and not only not fail",
         "out": "folder of audit.html, audit.json and reward.yaml",
-        "trainer.device": "auto, cuda or cpu",
     }
 
     def main(self, words: Sequence[str]) -> int:
