@@ -13,8 +13,8 @@ from rmrl.audit.audit_rows import Row, other_answer
 from rmrl.audit.subject import Case, Score, Subject
 
 FORMS: Mapping[str, str] = {
-    "boxed": "\\boxed{{}}",
     "####": "#### {}",
+    "boxed": "\\boxed{{}}",
     "sentence": "The answer is {}.",
     "tag": "<answer>{}</answer>",
     "final": "Final Answer: {}",
