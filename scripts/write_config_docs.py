@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.config.schema import (
+    AuditConfig,
+    AuditSettings,
     BenchmarkConfig,
     CalibrateConfig,
     CalibrationConfig,
@@ -79,6 +81,10 @@ OF_COMPARISONS = """# Comparisons
 
 `python -m rmrl.main_compare` (`rmrl compare`, [comparing](comparing.md)) takes two files with a section `reward`, and has `ray_kwargs`, the `data` and `trainer` of scoring, and these."""
 
+OF_AUDITS = """# Audits
+
+`python -m rmrl.main_audit` (`rmrl audit`, [auditing](auditing.md)) has the sections `reward` and `ray_kwargs`, the `data` and `trainer` of scoring, and these."""
+
 OF_SERVING = """# Serving
 
 `python -m rmrl.main_serve` (`rmrl serve`, [serving](serving.md)) has the sections `reward` and `ray_kwargs` and the older names as above, the `data` and `trainer` of scoring, and these."""
@@ -127,6 +133,11 @@ def page() -> str:
         _table("the comparison", CompareConfig),
         _table("`compare`", ComparisonConfig),
     ]
+    audits = [
+        OF_AUDITS,
+        _table("the audit", AuditConfig),
+        _table("`audit`", AuditSettings),
+    ]
     serving = [
         OF_SERVING,
         _table("the server", ServeConfig, leave_out=older),
@@ -140,8 +151,17 @@ def page() -> str:
         _table("`trainer` of reward training", RewardTrainerConfig),
         _table("`gate`", GateConfig),
     ]
-    parts = [*training, *of_a_reward, *scoring, *evaluation, *calibration, *comparisons, *serving]
-    parts += rewards
+    parts = [
+        *training,
+        *of_a_reward,
+        *scoring,
+        *evaluation,
+        *calibration,
+        *comparisons,
+        *audits,
+        *serving,
+        *rewards,
+    ]
     sections = [section for section in parts if section]
     return wrap(HEAD + "\n" + "\n\n".join(sections))
 

@@ -11,6 +11,7 @@ from rmrl.commands.cache import _PARTS
 from rmrl.commands.command import FUNCTIONS
 from rmrl.config.load import compose_config
 from rmrl.config.schema import (
+    AuditConfig,
     CalibrateConfig,
     CompareConfig,
     Config,
@@ -29,6 +30,7 @@ ROOTS = {
     "calibrate": ("main_calibrate", CalibrateConfig),
     "compare": ("", CompareConfig),
     "check": ("", Config),
+    "audit": ("main_audit", AuditConfig),
 }
 
 

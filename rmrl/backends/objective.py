@@ -93,7 +93,8 @@ def response_tokens(
         positions_N = _counted(positions_N + 1, batch)
     index_n = None
     if slices is not None:
-        assert rows is not None and not own, "processes share packed rows of a policy or critic"
+        assert rows is not None, "processes share packed rows"
+        assert not own, "each token's own position is read in whole rows"
         rows = rows.cut(slices)
         total = tokens_BS.shape[1]
         mine = np.arange(total)[slices.own(total)]

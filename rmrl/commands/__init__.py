@@ -17,6 +17,7 @@ PURPOSES = {
     "eval": "a benchmark of judges and reward models in, its figures out",
     "calibrate": "rows with people's labels in, a map from scores to P(good) out",
     "compare": "two reward sections on the same rows",
+    "audit": "is this reward any good, before anything is trained on it?",
     "check": "look at the rewards before a long run",
     "doctor": "is this machine ready for rmrl?",
     "show": "page through the samples of a run or a scored file, or list what there is",

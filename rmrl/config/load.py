@@ -44,6 +44,7 @@ from rmrl.config.command_line import (
 from rmrl.config.compat import GROUPS, may_be_of_verl, own_arguments
 from rmrl.config.hidden import hide_secrets
 from rmrl.config.schema import (
+    AuditConfig,
     CalibrateConfig,
     CompareConfig,
     Config,
@@ -68,6 +69,7 @@ CONFIG_NAMES: dict[type, str] = {
     EvalConfig: "eval",
     CalibrateConfig: "calibrate",
     CompareConfig: "compare",
+    AuditConfig: "audit",
     ServeConfig: "serve",
     RewardTrainingConfig: "train_rm",
 }

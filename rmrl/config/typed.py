@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rmrl.config.schema import (
+    AuditConfig,
     CalibrateConfig,
     CompareConfig,
     Config,
@@ -30,6 +31,7 @@ Root = TypeVar(
     EvalConfig,
     CalibrateConfig,
     CompareConfig,
+    AuditConfig,
     ServeConfig,
     RewardTrainingConfig,
 )

@@ -145,8 +145,8 @@ def document(title: str, data: str, texts: str) -> str:
     policy = "; ".join(
         [
             "default-src 'none'",
-            f"script-src {_digest(script)}",
-            f"style-src {_digest(style)}",
+            f"script-src {digest_of_inline(script)}",
+            f"style-src {digest_of_inline(style)}",
             "base-uri 'none'",
             "form-action 'none'",
         ]
@@ -179,7 +179,7 @@ def _asset(name: str) -> str:
     return (files("rmrl.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-def _digest(text: str) -> str:
+def digest_of_inline(text: str) -> str:
     """Return the source expression that allows an inline element with this text."""
     digest = hashlib.sha256(text.encode("utf-8")).digest()
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"

@@ -48,6 +48,15 @@ def best_at_k(values: np.ndarray, k: int) -> tuple[float, float]:
     return mean, math.sqrt(float(shares @ (ordered - mean) ** 2))
 
 
+def chosen_at_k(values: np.ndarray, gold: np.ndarray, k: int) -> float:
+    """Mean `gold` at the largest among k `values`, both with shape [m], 1 <= k <= m. Responses with
+    equal values share their places."""
+    shares = _largest_shares(len(values), k)
+    _, group_M = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True)
+    means = np.bincount(group_M, weights=gold) / np.bincount(group_M)
+    return float(shares @ means[np.sort(group_M)])
+
+
 def worst_at_k(values: np.ndarray, k: int) -> tuple[float, float]:
     """Mean and standard deviation of the smallest of k of `values`, shape [m], 1 <= k <= m."""
     mean, std = best_at_k(-np.asarray(values, dtype=np.float64), k)

@@ -38,6 +38,7 @@ from rmrl.models.checkpoint_inspect import (
     read_config,
 )
 from rmrl.registry import Registry
+from rmrl.rewards.calibration import audited
 from rmrl.rewards.entries.listing import reward_table
 from rmrl.rewards.entries.resolve import Resolved
 from rmrl.rewards.residency import Budget, EnginePlan
@@ -210,6 +211,9 @@ def _first_round(
     with problems.collecting():
         rows += _first_rows(config, "val")
     problems.add(reward_preflight(rewards.specs, rows, device=device, columns=columns))
+    audited.report(config.reward, rewards.specs)
+    if config.trainer.require_audit:
+        problems.add(audited.required(config.reward, rewards.specs))
     if problems:
         _folders(config, problems, needs_out=needs_out)
         problems.raise_any()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from rmrl.telemetry.at_k import (
     best_at_k,
+    chosen_at_k,
     ks,
     majority_at_k,
     mean_over_prompts,
@@ -123,3 +124,13 @@ def test_the_standard_error_is_what_resampling_prompts_gives() -> None:
     assert (mean, error) == (pytest.approx(0.6), pytest.approx(math.sqrt(0.033)))
     draws = np.random.default_rng(0).choice(values, size=(20_000, len(values))).mean(axis=1)
     assert draws.std() == pytest.approx(error, rel=0.02)
+
+
+def test_the_chosen_of_k_is_worth_its_gold():
+    values = np.array([0.1, 0.9, 0.5])
+    gold = np.array([1.0, 0.0, 1.0])
+    # Of the three pairs two choose the second response, one the third.
+    assert chosen_at_k(values, gold, 2) == pytest.approx(1 / 3)
+    assert chosen_at_k(values, gold, 1) == pytest.approx(2 / 3)
+    assert chosen_at_k(values, gold, 3) == 0
+    assert chosen_at_k(np.ones(3), gold, 3) == pytest.approx(2 / 3)  # ties share the places

@@ -20,6 +20,7 @@ from rmrl.config.schema.algorithm import (
     PFPPOConfig,
     RolloutCorrectionConfig,
 )
+from rmrl.config.schema.audit import AuditConfig, AuditSettings
 from rmrl.config.schema.calibration import CalibrateConfig, CalibrationConfig
 from rmrl.config.schema.comparison import CompareConfig, ComparisonConfig
 from rmrl.config.schema.data import DataConfig
@@ -50,7 +51,7 @@ from rmrl.config.schema.serve import ServeConfig, ServerConfig
 from rmrl.config.schema.trainer import TrainerConfig
 
 __all__ = [
-    "ActorConfig", "ActorRolloutRefConfig", "AlgorithmConfig", "BenchmarkConfig", "CalibrateConfig", "CalibrationConfig", "CheckpointConfig", "ClusterConfig", "CompareConfig", "ComparisonConfig", "Config", "CriticConfig",
+    "ActorConfig", "ActorRolloutRefConfig", "AlgorithmConfig", "AuditConfig", "AuditSettings", "BenchmarkConfig", "CalibrateConfig", "CalibrationConfig", "CheckpointConfig", "ClusterConfig", "CompareConfig", "ComparisonConfig", "Config", "CriticConfig",
     "CriticMegatronConfig", "DataConfig", "EvalConfig", "EvalDataConfig", "FSDPConfig", "FilterGroupsConfig", "GateConfig", "KLControlConfig", "MegatronConfig", "ModelConfig",
     "OptimConfig", "PFPPOConfig", "PolicyLossConfig", "RefConfig", "RewardCacheConfig", "RewardConfig", "RewardDataConfig", "RewardEngineConfig",
     "RewardLossConfig", "RewardMonitorConfig", "RewardTrainerConfig", "RewardTrainingConfig", "RolloutConfig", "RolloutCorrectionConfig", "ScoreConfig", "ScoreDataConfig", "ScoreEngineConfig", "ScoreTrainerConfig", "ServeConfig", "ServerConfig",

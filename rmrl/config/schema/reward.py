@@ -137,6 +137,9 @@ class RewardConfig:
     engine: RewardEngineConfig = field(default_factory=RewardEngineConfig)
     cache: RewardCacheConfig = changeable(factory=RewardCacheConfig)
     monitor: RewardMonitorConfig = changeable(factory=RewardMonitorConfig)
+    audit: dict[str, Any] = changeable(factory=dict)
+    """Record that `rmrl audit` writes: date, verdicts and digests. They are compared with the
+    rewards at each start. {}: not audited."""
 
 
 @dataclass(kw_only=True, slots=True)

@@ -23,6 +23,8 @@ class TrainerConfig:
     logger: list[str] = changeable(factory=lambda: ["console", "jsonl", "tensorboard"])
     """Destinations of metrics, besides metrics.jsonl, which is always written: console, jsonl,
     tensorboard, wandb, trackio, mlflow, swanlab, or package.module:factory."""
+    require_audit: bool = changeable(False)
+    """Refuse rewards without an audit (`rmrl audit`), with a failed one, or changed since."""
     nnodes: int = positive(1, may_change=True)
     """Machines."""
     n_gpus_per_node: int = changeable(-1)

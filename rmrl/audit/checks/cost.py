@@ -1,0 +1,97 @@
+"""Seconds, tokens and requests for 1,000 responses and for a training step, and memory."""
+
+from __future__ import annotations
+
+import resource
+from typing import ClassVar
+
+import numpy as np
+
+from rmrl.audit.checks.bench import Bench, Probe
+from rmrl.audit.finding import Finding, Verdict, noted, unmeasured
+
+_ROWS = 32
+_SHORT, _LONG = 500, 4000
+_REPEATS = 3
+_MOST_GROWTH = 24.0
+"""Accepted growth of the seconds where a response is eight times as long: three times what is in
+proportion."""
+_LEAST_S = 0.02
+"""Seconds for a long response below which growth does not matter."""
+
+
+class Cost:
+    """Seconds for a response, and how they grow with its length."""
+
+    name: ClassVar[str] = "cost"
+    needs: ClassVar[str] = "any rows"
+    responses_per_row: ClassVar[int] = 2
+    probe: ClassVar[Probe] = Probe(
+        code="def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
+        "    total = 0\n"
+        "    for step in range(20_000):\n"
+        "        total += step\n"
+        "    return float(solution_str.endswith(ground_truth))\n",
+        settings={"most_s_per_1000": 0.001},
+    )
+
+    async def run(self, bench: Bench) -> list[Finding]:
+        """Try it."""
+        subject = bench.subject
+        cases = [row.case(text) for row in bench.rows for text in row.responses[:1]][:_ROWS]
+        if not cases:
+            return [unmeasured("cost.seconds", "responses of the file", "there are none")]
+        begun = subject.seconds
+        scores = await subject.score_afresh(cases)
+        seconds = subject.seconds - begun
+        per_1000 = 1000 * seconds / len(cases)
+        limit = bench.settings.most_s_per_1000
+        step = per_1000 * bench.settings.step_responses / 1000
+        own = sorted(score.seconds for score in scores)
+        tokens = 1000 * sum(score.tokens for score in scores) / len(cases)
+        requests = 1000 * sum(score.requests for score in scores) / len(cases)
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+        verdict: Verdict = "fail" if per_1000 > limit else "pass"
+        pace = Finding(
+            name="cost.seconds",
+            tried=f"{len(cases)} responses of the file, audit.most_s_per_1000={limit:g}",
+            rows=len(cases),
+            found=(
+                f"{per_1000:.3g} s for 1,000 responses, {step:.3g} s for a step of"
+                f" {bench.settings.step_responses:,}"
+            ),
+            value=per_1000,
+            power=f"{limit:g} s",
+            verdict=verdict,
+        )
+        middle, last = (float(np.quantile(own, q)) for q in (0.5, 0.99))
+        rest = (
+            f"{tokens:,.0f} tokens and {requests:,.0f} requests for 1,000 responses; a response"
+            f" takes {1000 * middle:.2g} ms, 1 in 100 takes {1000 * last:.2g}; at most"
+            f" {memory:.2f} GiB here and {children:.2f} in another process"
+        )
+        return [pace, await _growth(bench), noted("cost.rest", "tokens, tail, memory", rest)]
+
+
+async def _growth(bench: Bench) -> Finding:
+    """Judge how the seconds grow with the length."""
+    name, tried = "cost.growth", f"responses of {_SHORT:,} and of {_LONG:,} words"
+    row = bench.rows[0]
+    quickest: list[float] = []
+    for words in (_SHORT, _LONG):
+        cases = [row.case(f"word {n} " * (words // 2) + row.answer) for n in range(_REPEATS)]
+        scores = await bench.subject.score_afresh(cases)
+        quickest.append(min(score.seconds for score in scores))
+    short, long = quickest
+    growth = long / max(short, 1e-9)
+    slow = growth > _MOST_GROWTH and long > _LEAST_S
+    return Finding(
+        name=name,
+        tried=tried,
+        rows=2 * _REPEATS,
+        found=f"{1000 * short:.2g} and {1000 * long:.2g} ms",
+        value=growth,
+        power=f"{_MOST_GROWTH:g} times",
+        verdict="fail" if slow else "pass",
+    )
