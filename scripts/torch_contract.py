@@ -150,9 +150,9 @@ def wheel_of(release: str) -> str:
         raise Unavailable(f"the index gives no list of wheels: {error}") from error
     for file in files:
         name = file["filename"]
-        if name.endswith("x86_64.whl") and "manylinux" in name:
-            if parse_wheel_filename(name)[1] == Version(release):
-                return file["url"]
+        for_linux = name.endswith("x86_64.whl") and "manylinux" in name
+        if for_linux and parse_wheel_filename(name)[1] == Version(release):
+            return file["url"]
     raise Unavailable(f"the index has no wheel of torch {release} for Linux")
 
 

@@ -32,8 +32,8 @@ class EngineFacts:
     loads_checkpoint: bool = False
     """`EngineSpec.path` always names a checkpoint, whose content decides the scores."""
     rated_at_once: Callable[[], int | None] = lambda: None
-    """() -> tokens whose logits over the whole vocabulary `token_logprobs` holds at the same time
-    (CUDA); None: all tokens of a text."""
+    """() -> tokens that `token_logprobs` holds whole logits for at the same time (CUDA). None: all
+    in a text."""
     rates_tokens: bool = True
     """Has `token_logprobs`, for models that it runs as `generate`."""
     structured_output: bool = True

@@ -69,9 +69,9 @@ _USUAL_WEIGHT = 0.02
 def rounding_advice(config: Config) -> Iterator[str]:
     """Advise those whose AdamW steps would mostly be rounded away: weights in bfloat16 without a
     copy in float32. A step changes a number by about `lr`, and bfloat16 has 8 bits of precision."""
-    critic = critic_settings(config) if needs_critic(config) else None
     models = {_ACTOR: (config.actor_rollout_ref.actor, config.actor_rollout_ref.model)}
-    if critic is not None:
+    if needs_critic(config):
+        critic = critic_settings(config)
         models["critic"] = (critic, critic.model)
     for section, (trained, model) in models.items():
         fsdp = trained.fsdp_config
@@ -79,7 +79,7 @@ def rounding_advice(config: Config) -> Iterator[str]:
         if not sharded or fsdp.model_dtype not in ("bfloat16", "bf16") or model.lora_rank:
             continue
         # Numbers in [2**e, 2**(e+1)) have a distance of 2**(e-7): less than half of it is lost.
-        kept = 2.0 ** (math.floor(math.log2(trained.optim.lr)) + 9) if trained.optim.lr else 1.0
+        kept = 2.0 ** (math.floor(math.log2(trained.optim.lr or 1.0)) + 9)
         if kept < _USUAL_WEIGHT:
             yield (
                 f"{section}.fsdp_config.model_dtype=bfloat16 with optim.lr={trained.optim.lr:g}:"

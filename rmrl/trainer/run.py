@@ -162,9 +162,9 @@ class Run:
         _log.info(f"resuming from {saved.path} (step {self.step} of {self.total_steps})")
 
     async def write_models_if_due(self) -> None:
-        """Write the models of the step's checkpoint while the rollout engines still sleep: after
-        publishing they would have to sleep once more. `save` completes the checkpoint. A lost
-        cluster is no error here, as in `publish_weights`."""
+        """Write the models for a checkpoint while the rollout engines still sleep: after publishing
+        they would have to sleep once more. `save` completes it. A lost cluster is no error here, as
+        in `publish_weights`."""
         is_due = self.interrupted or self.step == self.total_steps or self.saves.is_due(self.step)
         if is_due and loss() is None:
             with contextlib.suppress(ClusterLostError), self.clock("checkpoint"):

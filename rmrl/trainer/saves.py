@@ -3,7 +3,7 @@ while the next steps run.
 
     write(step, models) ──► files, in the page cache ──► new weights reach the engines
     save(step, models, complete) ──► further files ──► the next step
-                                       └─ in the background: sync, digests, manifest, name ──► `step`
+                                └─ in the background: sync, digests, manifest, name ──► `step`
 
 A run that is killed in between goes on from the checkpoint before.
 """
@@ -36,7 +36,7 @@ class Saves:
 
     root: Path
     keep: int | None
-    """Newest checkpoints that are kept; None: all, or two where `every` is None."""
+    """Newest checkpoints that are kept. None: all, or two where `every` is None."""
     config_fingerprint: str
     every: int | None = -1
     """Steps between two checkpoints, 0 or less: none is due; None: time decides."""
@@ -49,14 +49,14 @@ class Saves:
     _written_at: float = field(default_factory=time.monotonic)
     _sealing: asyncio.Task[None] | None = None
     _ahead: checkpoint.Unsealed | None = None
-    """Files of `write` that no call of `save` has completed yet."""
+    """Files that no call of `save` has completed yet."""
 
     def __post_init__(self) -> None:
         if self.keep is None and self.every is None:
             self.keep = _KEPT_BY_TIME
 
     def is_due(self, step: int) -> bool:
-        """Return whether the checkpoint of a step is to be written."""
+        """Return whether a step's checkpoint is to be written."""
         if self.every is None:
             return time.monotonic() - self._written_at >= SAVE_EVERY_S
         return self.every > 0 and step % self.every == 0
@@ -68,8 +68,8 @@ class Saves:
         keep_in_mind(self.last())
 
     async def write(self, step: int, write: checkpoint.Write) -> checkpoint.Unsealed:
-        """Write files of a checkpoint that `save` completes. Raises the error of the checkpoint
-        before it, and those of `write_files`."""
+        """Write files that `save` completes. Raises the error that the last checkpoint ended with,
+        and those that `write_files` raises."""
         await self.settle()
         self._ahead = await checkpoint.write_files(
             self.root, step, write, config_fingerprint=self.config_fingerprint
@@ -80,8 +80,8 @@ class Saves:
         self, step: int, write: checkpoint.Write, complete: checkpoint.Write | None = None
     ) -> None:
         """Write a checkpoint with `write(folder)`, unless the method `write` has done so, then with
-        `complete(folder)`, and begin to seal it; nothing where there is one of this step. Raises
-        the errors of the method `write`."""
+        `complete(folder)`, and begin to seal it. Does nothing where this step has one. Raises what
+        the method `write` raises."""
         await self.settle()
         if self.written_step == step:
             return

@@ -33,7 +33,9 @@ def programs(folder: Path, **bodies: str) -> dict[str, str]:
     return {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "HOME": str(folder)}
 
 
-@pytest.mark.parametrize("name", [*(path.name for path in SCRIPTS), "skypilot run", "skypilot setup"])
+@pytest.mark.parametrize(
+    "name", [*(path.name for path in SCRIPTS), "skypilot run", "skypilot setup"]
+)
 def test_a_shell_reads_the_scripts(tmp_path: Path, name: str) -> None:
     path = LAUNCH / name
     if name.startswith("skypilot"):
@@ -92,7 +94,11 @@ def test_a_slurm_job_starts_ray_everywhere_and_ends_as_the_training_does(
     line = tmp_path / LINE
     line.parent.mkdir(parents=True)
     line.write_text(f'echo "train $RAY_ADDRESS $*" >>log\nexit {code}\n', encoding="utf-8")
-    slurm = {"SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_NODELIST": "one,two", "SLURM_NNODES": "2"}
+    slurm = {
+        "SLURM_SUBMIT_DIR": str(tmp_path),
+        "SLURM_JOB_NODELIST": "one,two",
+        "SLURM_NNODES": "2",
+    }
     run = subprocess.run(
         ["bash", LAUNCH / "slurm.sh", "trainer.test_freq=5"],
         env={**environment, **slurm, "SLURM_JOB_ID": "7"}, check=False,
@@ -104,7 +110,9 @@ def test_a_slurm_job_starts_ray_everywhere_and_ends_as_the_training_does(
     started = [each for each in log if "ray start" in each]
     assert len(started) == 2
     assert any("-w one ray start --head" in each for each in started)
-    assert any("--nodes=1 --ntasks=1 -x one ray start --address=10.0.0.1:6379" in each for each in started)
+    assert any(
+        "--nodes=1 --ntasks=1 -x one ray start --address=10.0.0.1:6379" in each for each in started
+    )
 
 
 def test_the_image_takes_a_vllm_that_has_constraints() -> None:

@@ -83,7 +83,7 @@ def build_model(settings: TrainSettings, device: torch.device) -> tuple[nn.Modul
     if fsdp.compile_layers:
         compile_layers(decoder_layers(model))
     sharded = compat.shard(model, layout, strategy=strategy, weights=weights)
-    return sharded, bool(all_max(int(shares_prompts), device))
+    return sharded, bool(all_max(int(shares_prompts)))
 
 
 def _dtype(settings: TrainSettings, entry: str) -> torch.dtype:

@@ -39,11 +39,11 @@ ADAPTERS_SINCE = Version("0.32")
 """Release whose LoRA adapters were tested, beside rows without one and through sleeps."""
 SECOND_RUNNER_SINCE = Version("0.32")
 """Release whose second model runner was read. A seed for every sample costs it nothing. Without
-filters it reports log-probabilities after the temperature, as training needs them. It rates the
-tokens of a prompt `_RATED_AT_ONCE` at a time."""
+filters it reports log-probabilities after the temperature, as training needs them. It rates a
+prompt's tokens `_RATED_AT_ONCE` at a time."""
 _RATED_AT_ONCE = 1024
-"""CHUNK_SIZE of vllm/v1/worker/gpu/sample/prompt_logprob.py; the first runner takes all tokens of a
-prompt that a step computes (gpu_model_runner.py, _get_prompt_logprobs_dict)."""
+"""CHUNK_SIZE in vllm/v1/worker/gpu/sample/prompt_logprob.py. The first runner takes all tokens that
+a step computes (gpu_model_runner.py, _get_prompt_logprobs_dict)."""
 GRAPH_BYTES = 2**30
 """Estimate of the memory of CUDA graphs that older releases keep while they sleep."""
 _warned: set[Version] = set()
@@ -243,7 +243,7 @@ def has_second_runner() -> bool:
 
 
 def rated_at_once() -> int | None:
-    """Return how many tokens of a prompt are rated at the same time on CUDA; None: all of them."""
+    """Return how many tokens in a prompt are rated at the same time on CUDA. None: all."""
     chosen = os.environ.get("VLLM_USE_V2_MODEL_RUNNER", "1")
     return _RATED_AT_ONCE if has_second_runner() and chosen == "1" else None
 

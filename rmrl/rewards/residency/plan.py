@@ -32,7 +32,7 @@ class EnginePlan:
     replicas: int = 1
     """Processes that hold the same model, `spec.replicas` where the user gave a number."""
     rates_tokens: bool = False
-    """A reward asks it for the log-probabilities of given tokens."""
+    """A reward asks it for log-probabilities in given texts."""
     awake_bytes: int = 0
     """Estimate, on each of `devices` (CPU: of all its processes together)."""
     away_bytes: int = 0

@@ -79,13 +79,12 @@ def _sized(plan: EnginePlan, device_bytes: int) -> EnginePlan:
 
 
 _LOGIT_BYTES = 10
-"""Of each token and entry of the vocabulary: the logit in 16 bits, and in float32 before and after
-the logarithm of the softmax."""
+"""A logit in 16 bits, and in float32 before and after the log-softmax."""
 
 
 def rating_bytes(plan: EnginePlan) -> int:
-    """Return the bytes of logits while the engine rates given tokens. vLLM does not count them among
-    those of `gpu_memory_utilization`. 0 where no reward asks for them."""
+    """Return the bytes that logits take while the engine rates given tokens, 0 where no reward asks
+    it to. vLLM does not count them in `gpu_memory_utilization`."""
     if not plan.rates_tokens:
         return 0
     tokens = plan.spec.context_length()
