@@ -201,7 +201,7 @@ def _in_place_of_a_cluster(mesh: Any, ready: Mapping[torch.dtype, list[Any]]) ->
         (initial, "_broadcast", _empty),
         (initial.InitialWeights, "adopt", lambda *_: None),
         (build, "_unsharded", lambda _, dtype: ready[dtype].pop()),
-        (build, "all_max", lambda value, _: value),
+        (build, "all_max", lambda value: value),
         (build.ResponseModel, "check_head", lambda _: None),
         (build, "check_rows_kept_apart", lambda _: None),
         (build, "check_only_attention_mixes", lambda _: None),

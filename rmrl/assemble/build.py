@@ -167,4 +167,6 @@ def _environment(plan: EnginePlan, budget: Budget) -> dict[str, str]:
         threads=spec.threads,
         batch_invariant=spec.batch_invariant,
         exact_pinned=budget.exact_pinned,
+        # Judges and teachers need no log-probabilities after the temperature.
+        second_runner=spec.runner == "generate",
     )

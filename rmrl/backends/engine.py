@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -251,10 +250,10 @@ class TrainingEngine:
             writers=Writers(
                 rank=self._process.rank,
                 count=self._process.world_size,
-                barrier=partial(barrier, self._part.device),
+                barrier=barrier,
             ),
         )
-        barrier(self._part.device)
+        barrier()
 
     # --- checkpoints
 
@@ -267,12 +266,12 @@ class TrainingEngine:
             shutil.rmtree(folder / TENSORS, ignore_errors=True)
             (folder / state_file.STATE).unlink(missing_ok=True)
             (folder / TENSORS).mkdir(parents=True)
-        barrier(self._part.device)
+        barrier()
         self._part.move_optimizer(self._part.device)
         self._part.save_tensors(folder / TENSORS)
         self._part.move_optimizer(_HOST)
         write_rng(folder, self._process.rank)
-        barrier(self._part.device)
+        barrier()
         if self._process.rank == 0:
             state: dict[str, Any] = {
                 "step": self._step,
@@ -297,7 +296,7 @@ class TrainingEngine:
         if state["num_processes"] == self._process.world_size:
             read_rng(folder, self._process.rank)
         self._step = state["step"]
-        barrier(self._part.device)
+        barrier()
 
     # --- memory
 

@@ -41,6 +41,8 @@ class Claim:
     devices: tuple[str, ...] = (MEMORY,)
     place: str | None = None
     """Engines of rewards: their pool, "" on the policy's devices; None: the policy itself."""
+    held_bytes: int = 0
+    """Of the model that trains: bytes awake without activations."""
     alternates: bool = False
     """Takes turns with the other alternating claims of its place: only the largest counts as
     awake."""

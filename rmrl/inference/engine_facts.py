@@ -32,6 +32,9 @@ class EngineFacts:
     """What batch invariance needs, as the first half of a sentence."""
     loads_checkpoint: bool = False
     """`EngineSpec.path` always names a checkpoint, whose content decides the scores."""
+    rated_at_once: Callable[[], int | None] = lambda: None
+    """() -> tokens that `token_logprobs` holds whole logits for at the same time (CUDA). None: all
+    in a text."""
     rates_tokens: bool = True
     """Has `token_logprobs`, for models that the engine runs as `generate`."""
     structured_output: bool = True

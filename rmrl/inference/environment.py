@@ -76,7 +76,7 @@ def engine_environment(
     threads: int,
     batch_invariant: bool = False,
     exact_pinned: bool = False,
-    unfiltered: bool = False,
+    second_runner: bool = False,
 ) -> dict[str, str]:
     """Return variables for a process with one engine on `device` and `threads` CPU threads (at
     least 1).
@@ -85,8 +85,8 @@ def engine_environment(
     name would break them. The user's own HF_HUB_OFFLINE, HF_HOME, VLLM_LOGGING_LEVEL and
     VLLM_USE_V2_MODEL_RUNNER are passed on and take precedence. `exact_pinned`: the weights of a
     sleeping engine take no more host memory than their size, and each sleep takes a little longer.
-    `unfiltered`: no sample passes top_p or top_k. vLLM then chooses its model runner itself on
-    CUDA, from 0.32 on the second runner, whose seeds cost nothing.
+    `second_runner`: on CUDA vLLM from 0.32 on chooses its model runner itself and takes the second,
+    whose seeds cost nothing. Never with `batch_invariant`.
     """
     variables = {
         **thread_environment(threads),
@@ -101,7 +101,7 @@ def engine_environment(
         BATCH_INVARIANT: "1" if batch_invariant else "0",
         **_KEEP_DEVICES,
     }
-    if device == "cuda" and unfiltered and compat.seeds_are_free():
+    if device == "cuda" and second_runner and not batch_invariant and compat.has_second_runner():
         del variables["VLLM_USE_V2_MODEL_RUNNER"]
     if device == "cpu":
         variables |= _CPU

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, masking_utils
 
 from rmrl.config.schema import ModelConfig
 from rmrl.errors import ConfigError
@@ -315,6 +315,22 @@ def hidden_states(
     arguments: dict[str, Any] = {}
     if layout is not None:
         arguments = layout.arguments(language_model)
-    with offloaded() if offload else nullcontext():
+    with (
+        offloaded() if offload else nullcontext(),
+        _not_packed() if layout is None else nullcontext(),
+    ):
         output = language_model.base_model(input_ids=input_ids_BS, use_cache=False, **arguments)
     return output.last_hidden_state.flatten(0, 1)
+
+
+@contextmanager
+def _not_packed() -> Iterator[None]:
+    """Tell transformers that the rows are not packed. It would compare their positions on the
+    device, and the host would wait for the result in every forward pass."""
+    name = "find_packed_sequence_indices"
+    original = getattr(masking_utils, name)
+    setattr(masking_utils, name, lambda *_, **__: None)
+    try:
+        yield
+    finally:
+        setattr(masking_utils, name, original)

@@ -117,6 +117,11 @@ def settings_problems(config: RewardTrainingConfig) -> Iterator[str]:
     if config.objective not in OBJECTIVES and ":" not in config.objective:
         hint = did_you_mean(config.objective, list(OBJECTIVES))
         yield f"objective: nothing named '{config.objective}'{hint}"
+    if config.fsdp_config.ulysses_sequence_parallel_size > 1:
+        yield (
+            "fsdp_config.ulysses_sequence_parallel_size: rmrl train-rm reads each row whole: leave"
+            " it at 1"
+        )
     for name in config.trainer.logger:
         if name not in SINKS and ":" not in name:
             yield f"trainer.logger: nothing named '{name}'{did_you_mean(name, list(SINKS))}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import fields
 
@@ -9,7 +10,7 @@ from rmrl.backends import TRAIN_ENGINES, backend_of
 from rmrl.backends.descriptor import Sharding
 from rmrl.config.schema import Config, TrainedConfig
 from rmrl.config.schema.actor import BACKEND_SECTIONS
-from rmrl.trainer.check_algorithm import estimator_of
+from rmrl.trainer.check_algorithm import critic_settings, estimator_of, needs_critic
 
 _ACTOR = "actor_rollout_ref.actor"
 
@@ -59,6 +60,33 @@ def packing_advice(config: Config, *, device: str) -> Iterator[str]:
     sentence = slow_packing(config.actor_rollout_ref.model, device=device, dtype=dtype)
     if sentence:
         yield sentence
+
+
+_USUAL_WEIGHT = 0.02
+"""Standard deviation with which transformers' models initialise their weights."""
+
+
+def rounding_advice(config: Config) -> Iterator[str]:
+    """Advise those whose AdamW steps would mostly be rounded away: weights in bfloat16 without a
+    copy in float32. A step changes a number by about `lr`, and bfloat16 has 8 bits of precision."""
+    models = {_ACTOR: (config.actor_rollout_ref.actor, config.actor_rollout_ref.model)}
+    if needs_critic(config):
+        critic = critic_settings(config)
+        models["critic"] = (critic, critic.model)
+    for section, (trained, model) in models.items():
+        fsdp = trained.fsdp_config
+        sharded = "fsdp_config" in (backend_of(trained.strategy).reads or ())
+        if not sharded or fsdp.model_dtype not in ("bfloat16", "bf16") or model.lora_rank:
+            continue
+        # Numbers in [2**e, 2**(e+1)) have a distance of 2**(e-7): less than half of it is lost.
+        kept = 2.0 ** (math.floor(math.log2(trained.optim.lr or 1.0)) + 9)
+        if kept < _USUAL_WEIGHT:
+            yield (
+                f"{section}.fsdp_config.model_dtype=bfloat16 with optim.lr={trained.optim.lr:g}:"
+                f" weights of {kept:.1g} and more stay as they are, since AdamW's steps are smaller"
+                " than half the distance between two numbers in bfloat16; set model_dtype=float32"
+                " (computing stays in param_dtype), or train adapters (model.lora_rank)"
+            )
 
 
 def _unread_problems(trained: TrainedConfig, strategy: str, *, section: str) -> Iterator[str]:

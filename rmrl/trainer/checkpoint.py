@@ -86,10 +86,16 @@ async def write_files(
     unsealed = Unsealed(root=root, folder=folder, step=step, config_fingerprint=config_fingerprint)
     with _removed_after_errors(unsealed):
         folder.mkdir()
-        written = write(folder)
+    await add_files(unsealed, write)
+    return unsealed
+
+
+async def add_files(unsealed: Unsealed, write: Write) -> None:
+    """Call `write(folder)` on the temporary folder, as `write_files` does."""
+    with _removed_after_errors(unsealed):
+        written = write(unsealed.folder)
         if inspect.isawaitable(written):
             await written
-    return unsealed
 
 
 async def seal(unsealed: Unsealed) -> Checkpoint:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from contextlib import aclosing
 
+from rmrl.trainer.batches import keep_informative
 from rmrl.trainer.failure import saved_when_it_fails
 from rmrl.trainer.run import Run
 
@@ -18,7 +19,7 @@ async def train(run: Run) -> None:
         await run.evaluate_before_training()
         async with aclosing(run.scored_rollouts()) as batches:  # on-policy, or sampled ahead
             async for scored in batches:
-                batch = run.keep_informative(scored)
+                batch = keep_informative(scored)
                 async with run.measures.profiled_if_due(run.step + 1):
                     async with run.training("logprobs"):
                         batch = await run.add_logprobs(batch)
@@ -26,6 +27,7 @@ async def train(run: Run) -> None:
                     async with run.training("update"):
                         metrics |= await run.update(batch)
                     run.step += 1
+                    await run.write_models_if_due()
                     await run.publish_weights()
                 await run.evaluate_if_due(metrics)
                 run.record(scored, batch, metrics)

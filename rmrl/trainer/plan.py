@@ -176,6 +176,7 @@ def _claim(
         who=who,
         what=f"{Path(str(model.path)).name} {layout(trained, world)}{suffix}",
         awake_bytes=held + activations,
+        held_bytes=held,
         away_bytes=away,
         when=("train",),
         devices=_devices(config, pool, device),

@@ -93,7 +93,7 @@ class TransferPublisher:
         self,
         policy: TrainedModel,
         rollouts: RolloutPool,
-        link: Callable[[Sequence[RayProcess]], TransferLink],
+        link: Callable[[Sequence[RayProcess]], Awaitable[TransferLink]],
         *,
         after_loss: Callable[[], Awaitable[WeightPublisher]] | None = None,
     ) -> None:
@@ -110,7 +110,7 @@ class TransferPublisher:
 
     async def open(self) -> None:
         """Connect training processes and the present engines."""
-        link = self._link(self._rollouts.engines)
+        link = await self._link(self._rollouts.engines)
         self._transport = link.transport
         group = self._policy.group
         links = [dataclasses.replace(link, rank=rank) for rank in range(group.size)]

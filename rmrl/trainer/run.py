@@ -18,6 +18,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,6 @@ from rmrl.trainer.batches import (
     ScoredBatch,
     add_advantages,
     correct_rollout,
-    keep_informative,
     logprob_difference,
     redraw,
 )
@@ -62,10 +62,6 @@ from rmrl.trainer.scored_rollouts import Round, ScoredRollouts
 from rmrl.types import Metrics, Prompt, TrainBatch
 
 _log = logging.getLogger(__name__)
-
-_SAVE_EVERY_S = 1800.0
-_KEPT_BY_TIME = 2
-"""Checkpoints kept where save_freq and max_actor_ckpt_to_keep are both null."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -107,12 +103,11 @@ class Run:
 
     def __post_init__(self) -> None:
         self.collector.rollouts.republish = self.republish_weights
-        trainer = self.config.trainer
-        keep = trainer.max_actor_ckpt_to_keep
-        if keep is None and trainer.save_freq is None:
-            keep = _KEPT_BY_TIME
         self.saves = Saves(
-            root=self.out_dir / "checkpoints", keep=keep, config_fingerprint=self.config_fingerprint
+            root=self.out_dir / "checkpoints",
+            keep=self.config.trainer.max_actor_ckpt_to_keep,
+            every=self.config.trainer.save_freq,
+            config_fingerprint=self.config_fingerprint,
         )
 
     @property
@@ -166,18 +161,23 @@ class Run:
         self.saves.resumed(saved)
         _log.info(f"resuming from {saved.path} (step {self.step} of {self.total_steps})")
 
+    async def write_models_if_due(self) -> None:
+        """Write the models for a checkpoint while the rollout engines still sleep: after publishing
+        they would have to sleep once more. `save` completes it. A lost cluster is no error here, as
+        in `publish_weights`."""
+        is_due = self.interrupted or self.step == self.total_steps or self.saves.is_due(self.step)
+        if is_due and loss() is None:
+            with contextlib.suppress(ClusterLostError), self.clock("checkpoint"):
+                write = partial(self._write_models, stays=self._stays_between_stages)
+                await unless_lost(self.saves.write(self.step, write))
+
     async def checkpoint_if_due(self) -> None:
         """Save every save_freq steps, at the last step, and when the user interrupts. Raises the
         error that ends the run here."""
         if lost := loss():
             raise lost
         self.saves.raise_failure()
-        every = self.config.trainer.save_freq
-        if every is None:
-            is_due = self.saves.age_s >= _SAVE_EVERY_S
-        else:
-            is_due = every > 0 and self.step % every == 0
-        if is_due or self.interrupted:
+        if self.interrupted or self.saves.is_due(self.step):
             await self.save()
         if self.interrupted:
             await self.saves.settle()
@@ -190,23 +190,25 @@ class Run:
     async def save(self) -> None:
         """Write a checkpoint of the last finished step, unless there is one; it is complete when
         `saves` has settled."""
-        hf_model = "hf_model"
 
-        async def write(folder: Path) -> None:
+        async def complete(folder: Path) -> None:
             if self.telemetry is not None:
                 await asyncio.to_thread(self.telemetry.flush)
             (folder / "trainer.json").write_text(self._state, encoding="utf-8")
-            async with self._only_training():
-                for name, model in self._saved_models():
-                    await model.save(str(folder / name))
-                if hf_model in self.config.actor_rollout_ref.actor.checkpoint.save_contents:
-                    await self.models.actor.save_hf(str(folder / "hf"))
-                critic = self.models.critic
-                if critic is not None and hf_model in self.critic.checkpoint.save_contents:
-                    await critic.save_hf(str(folder / "hf_critic"))
 
         with self.clock("checkpoint"):
-            await self.saves.save(self.step, write)
+            await self.saves.save(self.step, self._write_models, complete)
+
+    async def _write_models(self, folder: Path, *, stays: bool = False) -> None:
+        hf_model = "hf_model"
+        async with self._only_training(stays=stays):
+            for name, model in self._saved_models():
+                await model.save(str(folder / name))
+            if hf_model in self.config.actor_rollout_ref.actor.checkpoint.save_contents:
+                await self.models.actor.save_hf(str(folder / "hf"))
+            critic = self.models.critic
+            if critic is not None and hf_model in self.critic.checkpoint.save_contents:
+                await critic.save_hf(str(folder / "hf_critic"))
 
     def _saved_models(self) -> Iterator[tuple[str, TrainedModel]]:
         """Yield the folder in a checkpoint and the model that is saved there."""
@@ -226,12 +228,12 @@ class Run:
         self.between_steps = True
 
     @asynccontextmanager
-    async def _only_training(self) -> AsyncIterator[None]:
+    async def _only_training(self, *, stays: bool = False) -> AsyncIterator[None]:
         """Free the devices for training while the rollout engines may be awake there: just started,
-        or woken by the last publish."""
+        or woken by the last publish. `stays`: see TrainGroup.on_device."""
         async with self.collector.locks.devices:
             await self.collector.rollouts.sleep()
-            async with self.models.on_device():
+            async with self.models.on_device(stays=stays):
                 yield
 
     async def finish(self) -> None:
@@ -266,18 +268,18 @@ class Run:
                 self._after = scored.after
                 yield scored
 
-    def keep_informative(self, scored: ScoredRollouts) -> ScoredBatch:
-        return keep_informative(scored)
+    @property
+    def _stays_between_stages(self) -> bool:
+        scores_between = self.collector.scores_on_policy_devices
+        return self.config.trainer.max_staleness == 0 or not scores_between
 
     @asynccontextmanager
     async def training(self, stage: str) -> AsyncIterator[None]:
         """Reserve the devices for training inside the block. The models stay there until the new
         weights are exported, unless a batch sampled ahead may be scored there in between."""
-        scores_between = self.collector.scores_on_policy_devices
-        stays = self.config.trainer.max_staleness == 0 or not scores_between
         async with self.collector.locks.devices:
             with self.clock(stage):
-                async with self.models.on_device(stays=stays):
+                async with self.models.on_device(stays=self._stays_between_stages):
                     yield
                 await self.measures.phase_ended(stage)
 

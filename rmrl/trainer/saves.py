@@ -1,8 +1,9 @@
 """Checkpoints of a run: files are written between two steps, and brought to the disk and digested
 while the next steps run.
 
-    save(step, write) ──► files, in the page cache ──► the next step
-                                      └─ in the background: sync, digests, manifest, name ──► `step`
+    write(step, models) ──► files, in the page cache ──► new weights reach the engines
+    save(step, models, complete) ──► further files ──► the next step
+                                └─ in the background: sync, digests, manifest, name ──► `step`
 
 A run that is killed in between goes on from the checkpoint before.
 """
@@ -21,6 +22,10 @@ from rmrl.trainer import checkpoint
 
 _log = logging.getLogger(__name__)
 
+SAVE_EVERY_S = 1800.0
+"""Seconds between two checkpoints where no frequency is given."""
+_KEPT_BY_TIME = 2
+"""Checkpoints kept where neither a frequency nor a number to keep is given."""
 SEAL_S = 3600.0
 """Seconds within which the files of a checkpoint must reach the disk."""
 
@@ -31,8 +36,10 @@ class Saves:
 
     root: Path
     keep: int | None
-    """Newest checkpoints that are kept; None: all."""
+    """Newest checkpoints that are kept. None: all, or two where `every` is None."""
     config_fingerprint: str
+    every: int | None = -1
+    """Steps between two checkpoints, 0 or less: none is due; None: time decides."""
     step: int = -1
     """Step of the last complete checkpoint; -1: there is none."""
     _path: Path | None = None
@@ -41,11 +48,18 @@ class Saves:
     """Step of the last one whose files are written: `step`, or one that is being sealed."""
     _written_at: float = field(default_factory=time.monotonic)
     _sealing: asyncio.Task[None] | None = None
+    _ahead: checkpoint.Unsealed | None = None
+    """Files that no call of `save` has completed yet."""
 
-    @property
-    def age_s(self) -> float:
-        """Seconds since the last checkpoint was written, or since the start."""
-        return time.monotonic() - self._written_at
+    def __post_init__(self) -> None:
+        if self.keep is None and self.every is None:
+            self.keep = _KEPT_BY_TIME
+
+    def is_due(self, step: int) -> bool:
+        """Return whether a step's checkpoint is to be written."""
+        if self.every is None:
+            return time.monotonic() - self._written_at >= SAVE_EVERY_S
+        return self.every > 0 and step % self.every == 0
 
     def resumed(self, saved: checkpoint.Checkpoint) -> None:
         """Note the checkpoint that the run goes on from."""
@@ -53,15 +67,30 @@ class Saves:
         self._path = saved.path
         keep_in_mind(self.last())
 
-    async def save(self, step: int, write: checkpoint.Write) -> None:
-        """Write a checkpoint with `write(folder)` and begin to seal it; nothing where there is one
-        of this step. Raises the error of the one before it, and those of `write_files`."""
+    async def write(self, step: int, write: checkpoint.Write) -> checkpoint.Unsealed:
+        """Write files that `save` completes. Raises the error that the last checkpoint ended with,
+        and those that `write_files` raises."""
+        await self.settle()
+        self._ahead = await checkpoint.write_files(
+            self.root, step, write, config_fingerprint=self.config_fingerprint
+        )
+        return self._ahead
+
+    async def save(
+        self, step: int, write: checkpoint.Write, complete: checkpoint.Write | None = None
+    ) -> None:
+        """Write a checkpoint with `write(folder)`, unless the method `write` has done so, then with
+        `complete(folder)`, and begin to seal it. Does nothing where this step has one. Raises what
+        the method `write` raises."""
         await self.settle()
         if self.written_step == step:
             return
-        unsealed = await checkpoint.write_files(
-            self.root, step, write, config_fingerprint=self.config_fingerprint
-        )
+        unsealed, self._ahead = self._ahead, None
+        if unsealed is None or unsealed.step != step:
+            unsealed = await self.write(step, write)
+            self._ahead = None
+        if complete is not None:
+            await checkpoint.add_files(unsealed, complete)
         self.written_step = step
         self._written_at = time.monotonic()
         self._sealing = asyncio.create_task(self._seal(unsealed))

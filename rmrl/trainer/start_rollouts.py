@@ -104,7 +104,7 @@ def _environment(checked: Checked, count: int) -> dict[str, str]:
         threads=count,
         batch_invariant=invariant,
         exact_pinned=checked.budget.exact_pinned,
-        unfiltered=draws_unfiltered(checked) and not invariant,
+        second_runner=draws_unfiltered(checked),
     )
 
 
@@ -149,15 +149,16 @@ async def start_publisher(
     if transport not in ("ipc", "nccl"):
         return await in_files()
     width = rollout.tensor_parallel_size
-    options: dict[str, Any] = {"packed": True}
-    if transport == "nccl":
-        options = {
-            "master_address": allocations.own.locations[0].address,
-            "master_port": await allocations.own.free_port(),
-            "world_size": 1 + len(rollouts.engines) * width,
-        }
 
-    def link(engines: Sequence[RayProcess]) -> TransferLink:
+    async def link(engines: Sequence[RayProcess]) -> TransferLink:
+        options: dict[str, Any] = {"packed": True}
+        if transport == "nccl":
+            options = {
+                "master_address": allocations.own.locations[0].address,
+                # drawn here, at once before it is used
+                "master_port": await allocations.own.free_port(),
+                "world_size": 1 + len(engines) * width,
+            }
         client = EngineClient(
             engines,
             devices_per_engine=width,

@@ -52,7 +52,7 @@ def _against_ipc(config: Config, plan: MemoryPlan) -> str:
     coming = transfer_bytes(config)
     training = next(claim for claim in plan.claims if claim.who == "training")
     for device in training.devices:
-        needed = coming + training.awake_bytes
+        needed = coming + training.held_bytes
         for claim in plan.claims:
             if device in claim.devices and claim.who not in ("training", "rollout"):
                 needed += claim.away_bytes

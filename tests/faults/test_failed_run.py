@@ -148,7 +148,7 @@ def test_samples_that_cannot_be_written_neither_hide_the_error_nor_cost_the_chec
 def test_without_a_frequency_time_decides_and_the_newest_two_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rmrl.trainer.run._SAVE_EVERY_S", 0.0)
+    monkeypatch.setattr("rmrl.trainer.saves.SAVE_EVERY_S", 0.0)
     out = go(tmp_path, 4)
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == [
         "step_000003",

@@ -71,8 +71,8 @@ def test_vllm_chooses_its_runner_where_seeds_are_free_and_nothing_is_filtered(
     """None: the variable is not set, and vLLM takes its second model runner where it can."""
     monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER", raising=False)
     monkeypatch.setattr(compat, "installed_version", lambda: Version(version))
-    variables = engine_environment(device=device, threads=1, unfiltered=unfiltered)
+    variables = engine_environment(device=device, threads=1, second_runner=unfiltered)
     assert variables.get("VLLM_USE_V2_MODEL_RUNNER") == runner
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "0")
-    variables = engine_environment(device=device, threads=1, unfiltered=unfiltered)
+    variables = engine_environment(device=device, threads=1, second_runner=unfiltered)
     assert variables["VLLM_USE_V2_MODEL_RUNNER"] == "0"

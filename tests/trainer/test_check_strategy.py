@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
+import torch
 
 from rmrl.config.schema import Config
-from rmrl.trainer.check_strategy import packing_advice, strategy_problems
+from rmrl.trainer.check_strategy import packing_advice, rounding_advice, strategy_problems
 from tests.config.test_check import config_with
 
 
@@ -28,6 +29,24 @@ def test_packing_through_the_slow_attention_is_advised_against_on_a_gpu(
     assert list(packing_advice(config_with(**half), device="cuda")) == []  # torch's own kernel
     assert list(packing_advice(config_with(**whole), device="cpu")) == []
     assert list(packing_advice(config_with(**whole, **MEGATRON), device="cuda")) == []
+
+
+def test_weights_in_bfloat16_that_small_steps_leave_as_they_are_are_told():
+    half = {f"{ACTOR}.fsdp_config.model_dtype": "bfloat16"}
+    (line,) = rounding_advice(config_with(**half))  # of lr 1e-6
+    assert "weights of 0.0005 and more stay as they are" in line
+    assert "set model_dtype=float32" in line
+    from_here = torch.tensor([2.0**-11, 0.001, 0.02], dtype=torch.bfloat16)
+    below = torch.tensor([2.0**-12, 0.0004], dtype=torch.bfloat16)
+    assert torch.equal(from_here + 1e-6, from_here)
+    assert not (below + 1e-6 == below).any()
+    for other in (
+        {f"{ACTOR}.optim.lr": 1e-4},
+        {"actor_rollout_ref.model.lora_rank": 8},
+        MEGATRON,
+        {f"{ACTOR}.fsdp_config.model_dtype": "float32"},
+    ):
+        assert list(rounding_advice(config_with(**half | other))) == []
 
 
 def test_layers_are_compiled_only_where_there_is_a_compiler(monkeypatch: pytest.MonkeyPatch):

@@ -196,10 +196,10 @@ def test_weights_are_published_before_the_first_step_and_after_each(tmp_path: Pa
     assert [call for call in engine.calls if call != "resident_bytes"][:6] == first_step
 
 
-def moves(folder: Path, **changed: Any) -> list[str]:
-    """Calls of the training process in the second of two steps, with offloading."""
+def moves(folder: Path, *, steps: int = 3, **changed: Any) -> list[str]:
+    """Calls of the training process in the second step, with offloading."""
     parts = FakeParts()
-    run = fake_run(folder, total_steps=2, parts=parts, **changed)
+    run = fake_run(folder, total_steps=steps, parts=parts, **changed)
     group = run.models.actor.group
     group._offloads = True
     first: list[int] = []
@@ -220,6 +220,17 @@ def test_a_step_moves_the_training_state_once(tmp_path: Path) -> None:
         "onload",
         "actor.logprobs",
         "actor.update",
+        "actor.export_weights",
+        "offload",
+    ]
+
+
+def test_a_checkpoint_is_written_before_the_state_leaves_the_devices(tmp_path: Path) -> None:
+    assert moves(tmp_path, steps=2) == [
+        "onload",
+        "actor.update",
+        "actor.save",
+        "actor.save_hf",
         "actor.export_weights",
         "offload",
     ]
@@ -297,9 +308,9 @@ def test_rollouts_sleep_while_training_has_the_devices(
 
     monkeypatch.setattr(TrainGroup, "call", seen)
     asyncio.run(train_and_close(run))
-    # First weights and a step each; the checkpoint at the end finds engines that may sample again.
-    assert set(states[:-2]) == {"asleep 2"}
-    assert set(states[-2:]) == {"asleep 1"}
+    # First weights, a step each, and the checkpoint at the end, which comes before its weights are
+    # published.
+    assert set(states) == {"asleep 2"}
 
 
 def test_no_weight_file_is_left_behind(tmp_path: Path) -> None:

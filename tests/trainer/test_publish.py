@@ -116,7 +116,7 @@ async def test_an_engine_lost_in_training_is_started_before_a_transfer_without_t
     living: Any = engines
     pool = RolloutPool(living, timeout_s=PATIENCE_S, sleeps=True, start=start)
     link = TransferLink(transport="ipc", rank=0, client=cast("Any", None), dtype="float32")
-    publisher = TransferPublisher(TrainedModel(group, "actor"), pool, lambda _: link)
+    publisher = TransferPublisher(TrainedModel(group, "actor"), pool, at(link))
     await publisher.open()
     if when == "asleep":
         await pool.sleep(level=2)
@@ -143,6 +143,13 @@ async def test_an_engine_lost_in_training_is_started_before_a_transfer_without_t
     assert log[9:] == ["models on", "send 4", "models off"]
 
 
+def at(link: TransferLink) -> Any:
+    async def made(_: Any) -> TransferLink:
+        return link
+
+    return made
+
+
 async def transfer(
     rank: Rank, *, after_loss: Any = None
 ) -> tuple[TransferPublisher, RolloutPool, list[FakeProcess]]:
@@ -160,7 +167,7 @@ async def transfer(
     pool = RolloutPool(living, timeout_s=30.0, sleeps=True, start=start)
     link = TransferLink(transport="ipc", rank=0, client=cast("Any", None), dtype="float32")
     model = TrainedModel(group, "actor")
-    publisher = TransferPublisher(model, pool, lambda _: link, after_loss=after_loss)
+    publisher = TransferPublisher(model, pool, at(link), after_loss=after_loss)
     await publisher.open()
     await pool.sleep(level=2)
     return publisher, pool, engines
@@ -250,7 +257,7 @@ async def test_an_engine_that_may_not_be_started_again_ends_the_run_before_a_tra
     living: Any = engines
     pool = RolloutPool(living, timeout_s=PATIENCE_S, sleeps=True)
     link = TransferLink(transport="nccl", rank=0, client=cast("Any", None), dtype="float32")
-    publisher = TransferPublisher(TrainedModel(group, "actor"), pool, lambda _: link)
+    publisher = TransferPublisher(TrainedModel(group, "actor"), pool, at(link))
     engines[1].object = None
     with pytest.raises(EngineLostError, match="rollout-1"):
         await publisher.publish(3)

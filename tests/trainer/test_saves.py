@@ -189,7 +189,7 @@ def test_steps_run_while_a_checkpoint_is_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = fake_run(tmp_path, total_steps=3)
-    run.config.trainer.save_freq = 1
+    run.saves.every = 1
     run.saves.keep = None
     original = checkpoint._write_manifest  # pyright: ignore[reportPrivateUsage]
     at_step: list[tuple[object, int]] = []

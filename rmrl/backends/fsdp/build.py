@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 from torch import nn
+from transformers import PreTrainedModel
 
 from rmrl.backends.base import TrainSettings
 from rmrl.backends.fsdp import compat
@@ -89,7 +90,7 @@ def build_model(settings: TrainSettings, device: torch.device) -> tuple[nn.Modul
     if fsdp.compile_layers:
         compile_layers(decoder_layers(model))
     sharded = compat.shard(model, layout, strategy=strategy, weights=weights)
-    return sharded, bool(all_max(int(shares_prompts), device))
+    return sharded, bool(all_max(int(shares_prompts)))
 
 
 def attention_of(

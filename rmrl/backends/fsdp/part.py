@@ -71,12 +71,12 @@ class FSDPPart:
 
     def micro_batches(self, count: int) -> int:
         """The maximum over ranks: every forward pass is a collective."""
-        return process_group.all_max(count, self.device)
+        return process_group.all_max(count)
 
     def all_sum(self, values: Sequence[float]) -> list[float]:
         if not self.answers:
             values = [0.0] * len(values)
-        return process_group.all_sum(values, self.device)
+        return process_group.all_sum(values)
 
     def total(self, sums: Mapping[str, float]) -> dict[str, float]:
         return dict(zip(sums, self.all_sum(list(sums.values())), strict=True))

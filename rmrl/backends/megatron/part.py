@@ -67,11 +67,11 @@ class MegatronPart:
 
     def micro_batches(self, count: int) -> int:
         """The maximum over ranks: experts exchange tokens between data-parallel processes."""
-        return self._pipeline.micro_batches(process_group.all_max(count, self.device))
+        return self._pipeline.micro_batches(process_group.all_max(count))
 
     def all_sum(self, values: Sequence[float]) -> list[float]:
         counted = [value if self.answers else 0.0 for value in values]
-        return process_group.all_sum(counted, self.device)
+        return process_group.all_sum(counted)
 
     def total(self, sums: Mapping[str, float]) -> dict[str, float]:
         """Sums by name; the names are those of the first process that answers."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
+import os
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -36,9 +37,13 @@ PAIRS_SINCE = Version("0.32")
 0.24; why was not looked into."""
 ADAPTERS_SINCE = Version("0.32")
 """Release whose LoRA adapters were tested, beside rows without one and through sleeps."""
-FREE_SEEDS_SINCE = Version("0.32")
-"""Release whose second model runner was read: a seed for every sample costs it nothing, and without
-filters it reports log-probabilities after the temperature, as training needs them."""
+SECOND_RUNNER_SINCE = Version("0.32")
+"""Release whose second model runner was read. A seed for every sample costs it nothing. Without
+filters it reports log-probabilities after the temperature, as training needs them. It rates a
+prompt's tokens `_RATED_AT_ONCE` at a time."""
+_RATED_AT_ONCE = 1024
+"""CHUNK_SIZE in vllm/v1/worker/gpu/sample/prompt_logprob.py. The first runner takes all tokens that
+a step computes (gpu_model_runner.py, _get_prompt_logprobs_dict)."""
 GRAPH_BYTES = 2**30
 """Estimate of the memory of CUDA graphs that older releases keep while they sleep."""
 _warned: set[Version] = set()
@@ -231,11 +236,16 @@ def offloads_graphs() -> bool:
     return version is not None and version >= GRAPH_OFFLOAD_SINCE
 
 
-def seeds_are_free() -> bool:
-    """Return whether the installed vLLM has a model runner for CUDA in which a seed for every
-    sample costs nothing."""
+def has_second_runner() -> bool:
+    """Return whether the installed vLLM has a second model runner for CUDA that rmrl uses."""
     version = installed_version()
-    return version is not None and version >= FREE_SEEDS_SINCE
+    return version is not None and version >= SECOND_RUNNER_SINCE
+
+
+def rated_at_once() -> int | None:
+    """Return how many tokens in a prompt are rated at the same time on CUDA. None: all."""
+    chosen = os.environ.get("VLLM_USE_V2_MODEL_RUNNER", "1")
+    return _RATED_AT_ONCE if has_second_runner() and chosen == "1" else None
 
 
 def kept_asleep_bytes() -> int:

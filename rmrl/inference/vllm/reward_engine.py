@@ -74,6 +74,7 @@ class VLLMEngine:
     package: ClassVar[str] = "vllm"
     version_problem = staticmethod(compat.version_problem)
     kept_asleep_bytes = staticmethod(compat.kept_asleep_bytes)
+    rated_at_once = staticmethod(compat.rated_at_once)
     adapter_problem = staticmethod(adapter_problem)
     loads_checkpoint: ClassVar[bool] = True
     batch_invariant_on: ClassVar[tuple[str, ...]] = ("cuda",)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rmrl.inference.engine_facts import engine_facts
 from rmrl.inference.reward_engine_base import EngineSpec
+from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.specs.spec import RewardSpec
 
 RESIDENCIES = ("on_demand", "auto", "resident")
@@ -31,6 +32,8 @@ class EnginePlan:
     load_timeout_s: float
     replicas: int = 1
     """Processes that hold the same model, `spec.replicas` where the user gave a number."""
+    rates_tokens: bool = False
+    """A reward asks it for log-probabilities in given texts."""
     awake_bytes: int = 0
     """Estimated bytes on each device in `devices` while awake (CPU: over all the engine's processes
     together)."""
@@ -97,6 +100,7 @@ def plan_engines(specs: Sequence[RewardSpec]) -> list[EnginePlan]:
             put_away=put_away,
             load_timeout_s=max(reward.load_timeout_s for reward in rewards),
             replicas=engines[0].replicas or 1,
+            rates_tokens=any(REWARD_KINDS[reward.kind].rates_tokens for reward in rewards),
         )
         plans.append(plan)
     return plans

@@ -10,7 +10,12 @@ from rmrl.errors import ConfigError
 from rmrl.inference.engine_facts import engine_facts
 from rmrl.inference.reward_engine_base import EngineSpec
 from rmrl.models.adapter_inspect import read_adapter, slot_bytes
-from rmrl.models.checkpoint_inspect import local_checkpoint, read_config, weight_bytes
+from rmrl.models.checkpoint_inspect import (
+    local_checkpoint,
+    read_config,
+    vocabulary_size,
+    weight_bytes,
+)
 from rmrl.rewards.residency.plan import EnginePlan
 
 ENGINE_PROCESS_BYTES = {"cpu": 900 * 2**20, "cuda": 600 * 2**20}
@@ -47,6 +52,7 @@ def _sized(plan: EnginePlan, device_bytes: int) -> EnginePlan:
         awake = (weights + adapters) // spec.tensor_parallel_size + ENGINE_PROCESS_BYTES["cuda"]
         if engine_facts(spec.name).reserves_gpu_share:
             awake = max(int(device_bytes * spec.gpu_memory_utilization), awake)
+            awake += rating_bytes(plan)
         else:
             awake += BATCH_BYTES
         away = ENGINE_PROCESS_BYTES["cuda"] + engine_facts(spec.name).kept_asleep_bytes()
@@ -70,6 +76,22 @@ def _sized(plan: EnginePlan, device_bytes: int) -> EnginePlan:
     if plan.put_away == "unload":
         away = 0
     return dataclasses.replace(plan, awake_bytes=awake, away_bytes=away, host_bytes=host)
+
+
+_LOGIT_BYTES = 10
+"""A logit in 16 bits, and in float32 before and after the log-softmax."""
+
+
+def rating_bytes(plan: EnginePlan) -> int:
+    """Return the bytes that logits take while the engine rates given tokens, 0 where no reward asks
+    it to. vLLM does not count them in `gpu_memory_utilization`."""
+    if not plan.rates_tokens:
+        return 0
+    tokens = plan.spec.context_length()
+    at_once = engine_facts(plan.spec.name).rated_at_once()
+    if at_once is not None and not plan.spec.batch_invariant:
+        tokens = min(tokens, at_once)
+    return tokens * vocabulary_size(plan.spec.path) * _LOGIT_BYTES
 
 
 def checkpoint_bytes(spec: EngineSpec) -> int:

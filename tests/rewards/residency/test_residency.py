@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -508,6 +510,41 @@ def test_sizes_on_cuda(tiny_llama: Path) -> None:
     unloading = plan_engines([scalar(engine=spec, put_away="unload")])
     (unloaded,) = sized(unloading, device_bytes=80 * GIB)
     assert (unloaded.away_bytes, unloaded.host_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("version", "changes", "tokens"),
+    [
+        ("0.31.0", {}, 4096),  # the first runner: all of a prompt
+        ("0.32.0", {}, 1024),  # the second one: a chunk
+        ("0.32.0", {"batch_invariant": True}, 4096),
+        ("0.32.0", {"max_model_len": 512}, 512),
+    ],
+)
+def test_the_logits_of_a_teacher_are_planned_beyond_the_share_of_its_engine(
+    tiny_llama: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    version: str,
+    changes: dict[str, Any],
+    tokens: int,
+) -> None:
+    monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER", raising=False)
+    monkeypatch.setattr(compat, "installed_version", lambda: Version(version))
+    folder = tmp_path / "teacher"
+    shutil.copytree(tiny_llama, folder)
+    settings = json.loads((folder / "config.json").read_text())
+    settings |= {"vocab_size": 152_064, "max_position_embeddings": 32_768}
+    (folder / "config.json").write_text(json.dumps(settings), encoding="utf-8")
+    spec = engine(str(folder), name="vllm", runner="generate", device="cuda", **changes)
+    judge, teacher = (
+        sized(
+            plan_engines([dataclasses.replace(scalar(engine=spec), kind=kind)]),
+            device_bytes=80 * GIB,
+        )[0]
+        for kind in ("generative", "teacher")
+    )
+    assert teacher.awake_bytes - judge.awake_bytes == tokens * 152_064 * 10
 
 
 def test_weights_in_bin_files_count_as_stored(tmp_path: Path) -> None:

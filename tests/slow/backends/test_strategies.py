@@ -287,7 +287,7 @@ def failing_job(process: ProcessSettings, folder: str) -> str:
 
 def both_failed_job(process: ProcessSettings, folder: str) -> list[int]:
     said = failing_job(process, folder)
-    counts = all_sum([float("there is no such folder" in said)], torch.device("cpu"))
+    counts = all_sum([float("there is no such folder" in said)])
     leave_group()
     return [int(count) for count in counts]
 
