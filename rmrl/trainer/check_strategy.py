@@ -8,7 +8,7 @@ from dataclasses import fields
 
 from rmrl.backends import TRAIN_ENGINES, backend_of
 from rmrl.backends.descriptor import Sharding
-from rmrl.config.schema import Config, TrainedConfig
+from rmrl.config.schema import Config, ModelConfig, TrainedConfig
 from rmrl.config.schema.actor import BACKEND_SECTIONS
 from rmrl.trainer.check_algorithm import critic_settings, estimator_of, needs_critic
 
@@ -69,7 +69,9 @@ _USUAL_WEIGHT = 0.02
 def rounding_advice(config: Config) -> Iterator[str]:
     """Advise those whose AdamW steps would mostly be rounded away: weights in bfloat16 without a
     copy in float32. A step changes a number by about `lr`, and bfloat16 has 8 bits of precision."""
-    models = {_ACTOR: (config.actor_rollout_ref.actor, config.actor_rollout_ref.model)}
+    models: dict[str, tuple[TrainedConfig, ModelConfig]] = {
+        _ACTOR: (config.actor_rollout_ref.actor, config.actor_rollout_ref.model)
+    }
     if needs_critic(config):
         critic = critic_settings(config)
         models["critic"] = (critic, critic.model)

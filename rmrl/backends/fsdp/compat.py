@@ -129,7 +129,9 @@ def full_tensor(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         local = local.to(dtype)
     if isinstance(local, DTensor):
         # Shards in host memory (offload_policy) would travel through gloo, and NCCL is far faster.
-        return local.to(local.device_mesh.device_type).full_tensor()
+        on_device = local.to(local.device_mesh.device_type)
+        assert isinstance(on_device, DTensor)
+        return on_device.full_tensor()
     return local
 
 
