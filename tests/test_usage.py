@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import rmrl
 from rmrl.cli import main
 from rmrl.commands import COMMANDS, PURPOSES
+from rmrl.commands.audit import key_words
 from rmrl.commands.cache import _PARTS
 from rmrl.commands.command import FUNCTIONS
 from rmrl.config.load import compose_config
@@ -22,7 +25,7 @@ from rmrl.config.schema import (
 from rmrl.config.typed import unknown_key
 
 HELPS = [[name] for name in COMMANDS] + [["cache", "file", part] for part in _PARTS]
-ROOTS = {
+ROOTS: dict[str, tuple[str, Any]] = {
     "train": ("main_ppo", Config),
     "score": ("main_score", ScoreConfig),
     "serve": ("main_serve", ServeConfig),
@@ -80,7 +83,8 @@ def test_the_examples_of_a_help_name_rewards_that_ship_and_leave_nothing_out(nam
                 for reward in value.strip("[]").split(","):
                     assert (FUNCTIONS / f"{reward}.py").is_file()
         if name in ROOTS and name != "check":
-            keys = [word.replace("data=", "data.files=") for word in words]
+            keys = key_words(words) if name == "audit" else words
+            keys = [word.replace("data=", "data.files=") for word in keys]
             compose_config([word for word in keys if "section.yaml" not in word], ROOTS[name][1])
 
 

@@ -97,9 +97,9 @@ def response_tokens(
         assert not own, "each token's own position is read in whole rows"
         rows = rows.cut(slices)
         total = tokens_BS.shape[1]
-        mine = np.arange(total)[slices.own(total)]
-        tokens_BS = tokens_BS[:, mine]
-        positions_N, targets_N, index_n = own_tokens(positions_N, targets_N, mine, total)
+        positions = np.arange(total)[slices.own(total)]
+        tokens_BS = tokens_BS[:, positions]
+        positions_N, targets_N, index_n = own_tokens(positions_N, targets_N, positions, total)
     return ResponseTokens(
         input_ids_BS=to_device(tokens_BS, device),
         positions_N=to_device(positions_N, device),

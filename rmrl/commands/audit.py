@@ -29,7 +29,7 @@ class Audit(KeyCommand[AuditConfig, "CheckedAudit", "Result"]):
     examples = (
         "rmrl audit my_reward.py::compute_score",
         "rmrl audit my_reward.py::compute_score data.files=rows.jsonl label=human out=runs/audit",
-        "python -m rmrl.main_audit reward.models=[mine] data.files=a.jsonl audit.checks=[golden]",
+        "python -m rmrl.main_audit reward.models=[math_verify] data.files=a.jsonl",
     )
     root = AuditConfig
     checking = "the configuration, the rows and the rewards"

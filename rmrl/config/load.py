@@ -44,14 +44,11 @@ from rmrl.config.command_line import (
 from rmrl.config.compat import GROUPS, may_be_of_verl, own_arguments
 from rmrl.config.hidden import hide_secrets
 from rmrl.config.schema import (
-    AuditConfig,
-    CalibrateConfig,
-    CompareConfig,
+    CONFIG_NAMES,
     Config,
     EvalConfig,
     RewardTrainingConfig,
     ScoreConfig,
-    ServeConfig,
 )
 from rmrl.config.section import SECTION, is_section_file, read_section, section_path
 from rmrl.config.typed import Root, annotation, is_free, takes_list, to_config, unknown_key
@@ -63,17 +60,6 @@ _log = logging.getLogger(__name__)
 RECIPE = "recipe"
 """configs/recipe/<name>.yaml, the keys that make an algorithm: `+recipe=dapo`, several as
 `+recipe=[dapo,tis]`. Later overrides win."""
-CONFIG_NAMES: dict[type, str] = {
-    Config: "ppo_trainer",
-    ScoreConfig: "score",
-    EvalConfig: "eval",
-    CalibrateConfig: "calibrate",
-    CompareConfig: "compare",
-    AuditConfig: "audit",
-    ServeConfig: "serve",
-    RewardTrainingConfig: "train_rm",
-}
-"""Root dataclass -> the file in configs/ that its composition starts from."""
 
 _OF_FILE = "rmrl_section_of_a_file"
 """Name under which Hydra has the section of `reward=path/to/section.yaml`."""

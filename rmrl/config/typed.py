@@ -83,7 +83,8 @@ def _unknown_keys(
 
 def unknown_key(schema: type, key: str, value: Any = None) -> str | None:
     """Return a sentence when `key` (dotted) is not a field of the dataclass tree, or is to be a
-    mapping and `value` is none; else None. Free-form dict fields accept any key below them."""
+    mapping and `value` is none. Return None otherwise. Free-form dict fields accept any key below
+    them."""
     node: Any = schema
     path: list[str] = []
     for part in key.split("."):

@@ -93,7 +93,13 @@ def test_a_slurm_job_starts_ray_everywhere_and_ends_as_the_training_does(
     )
     line = tmp_path / LINE
     line.parent.mkdir(parents=True)
-    line.write_text(f'echo "train $RAY_ADDRESS $*" >>log\nexit {code}\n', encoding="utf-8")
+    # The second node's srun runs in the background: the training ends after it has written its line.
+    until_both_started = (
+        'for _ in {1..1200}; do [[ $(grep -c "ray start" log) == 2 ]] && break; sleep 0.05; done'
+    )
+    line.write_text(
+        f'echo "train $RAY_ADDRESS $*" >>log\n{until_both_started}\nexit {code}\n', encoding="utf-8"
+    )
     slurm = {
         "SLURM_SUBMIT_DIR": str(tmp_path),
         "SLURM_JOB_NODELIST": "one,two",

@@ -208,7 +208,7 @@ def test_texts_are_stored_once_and_long_ones_lose_their_middle() -> None:
     ("name", "text", "named"),
     [
         (".", "", r"holds no samples\.jsonl"),
-        ("nothing", "", r"holds no samples\.jsonl"),
+        ("nothing", "", "does not exist; need the folder of a run"),
         ("page.txt", "x", r"'\.txt'"),
         ("rows.jsonl", '{"prompt": "p", "response": "r"}\n', "only the columns prompt, response"),
     ],

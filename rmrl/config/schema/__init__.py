@@ -50,8 +50,20 @@ from rmrl.config.schema.score import (
 from rmrl.config.schema.serve import ServeConfig, ServerConfig
 from rmrl.config.schema.trainer import TrainerConfig
 
+CONFIG_NAMES: dict[type, str] = {
+    Config: "ppo_trainer",
+    ScoreConfig: "score",
+    EvalConfig: "eval",
+    CalibrateConfig: "calibrate",
+    CompareConfig: "compare",
+    AuditConfig: "audit",
+    ServeConfig: "serve",
+    RewardTrainingConfig: "train_rm",
+}
+"""Root dataclass -> the file in configs/ that its composition starts from."""
+
 __all__ = [
-    "ActorConfig", "ActorRolloutRefConfig", "AlgorithmConfig", "AuditConfig", "AuditSettings", "BenchmarkConfig", "CalibrateConfig", "CalibrationConfig", "CheckpointConfig", "ClusterConfig", "CompareConfig", "ComparisonConfig", "Config", "CriticConfig",
+    "CONFIG_NAMES", "ActorConfig", "ActorRolloutRefConfig", "AlgorithmConfig", "AuditConfig", "AuditSettings", "BenchmarkConfig", "CalibrateConfig", "CalibrationConfig", "CheckpointConfig", "ClusterConfig", "CompareConfig", "ComparisonConfig", "Config", "CriticConfig",
     "CriticMegatronConfig", "DataConfig", "EvalConfig", "EvalDataConfig", "FSDPConfig", "FilterGroupsConfig", "GateConfig", "KLControlConfig", "MegatronConfig", "ModelConfig",
     "OptimConfig", "PFPPOConfig", "PolicyLossConfig", "RefConfig", "RewardCacheConfig", "RewardConfig", "RewardDataConfig", "RewardEngineConfig",
     "RewardLossConfig", "RewardMonitorConfig", "RewardTrainerConfig", "RewardTrainingConfig", "RolloutConfig", "RolloutCorrectionConfig", "ScoreConfig", "ScoreDataConfig", "ScoreEngineConfig", "ScoreTrainerConfig", "ServeConfig", "ServerConfig",

@@ -94,12 +94,12 @@ def test_what_is_counted() -> None:
         lambda: numbers[numbers > 1],
         lambda: torch.nonzero(numbers),
     ):
-        with waits() as found:
+        with waits() as waited:
             read()
-        assert found
-    with waits() as found:
+        assert waited
+    with waits() as waited:
         torch.where(numbers > 1, numbers, 0.0).softmax(0)
-    assert found == []
+    assert waited == []
 
 
 @pytest.mark.parametrize("role", ["actor", "critic"])
@@ -114,14 +114,14 @@ def test_the_host_waits_once_in_a_mini_batch(
 
     def trained(self: FSDPPart, micros: Any, loss: Any) -> None:
         assert len(micros) > 1
-        with waits() as found:
+        with waits() as waited:
             train(self, micros, loss)
-        of_micros.extend(found)
+        of_micros.extend(waited)
 
     def stepped(self: FSDPPart, lr: float) -> float:
-        with waits() as found:
+        with waits() as waited:
             norm = step(self, lr)
-        of_steps.append(sum(name.startswith("item ") for name in found))
+        of_steps.append(sum(name.startswith("item ") for name in waited))
         return norm
 
     monkeypatch.setattr(FSDPPart, "train", trained)
