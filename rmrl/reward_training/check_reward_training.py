@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,9 @@ def check(config: RewardTrainingConfig) -> CheckedRewardTraining:
     problems = Problems()
     problems.add(field_problems(config))
     problems.add(settings_problems(config))
-    with problems.collecting():
-        problems.add(_model_problems(config))
+    if config.model.path:
+        with problems.collecting():
+            config = _fit_positions(config)
     devices = cpu_devices()
     with problems.collecting():
         devices = local_devices(config.trainer.device)
@@ -127,15 +128,16 @@ def settings_problems(config: RewardTrainingConfig) -> Iterator[str]:
             yield f"trainer.logger: nothing named '{name}'{did_you_mean(name, list(SINKS))}"
 
 
-def _model_problems(config: RewardTrainingConfig) -> Iterator[str]:
-    if not config.model.path:
-        return
-    positions = max_positions(local_checkpoint(config.model.path))
-    if positions < config.data.max_length:
-        yield (
-            f"data.max_length={config.data.max_length}, and {config.model.path} has {positions}"
-            f" positions: give at most data.max_length={positions}"
-        )
+def _fit_positions(config: RewardTrainingConfig) -> RewardTrainingConfig:
+    """Return the configuration with a `data.max_length` that the model has positions for."""
+    positions = max_positions(local_checkpoint(config.model.path or ""))
+    if positions >= config.data.max_length:
+        return config
+    _log.info(
+        f"data.max_length={config.data.max_length} becomes {positions}: {config.model.path} has no"
+        " more positions"
+    )
+    return replace(config, data=replace(config.data, max_length=positions))
 
 
 def _refuse_too_few(config: RewardTrainingConfig, train: Tokenized, processes: int) -> None:

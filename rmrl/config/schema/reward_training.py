@@ -30,7 +30,7 @@ class RewardDataConfig:
     val_max_samples: int = -1
     """Keep at most this many held-out rows; -1: all."""
     max_length: int = positive(2048)
-    """Most tokens in a prompt with its response."""
+    """Most tokens in a prompt with its response. A model with fewer positions lowers it."""
     overlong: str = choice("drop", among=("drop", "cut", "error"))
     """What happens to a row with a text beyond `max_length`: drop it, cut its prompt's start, or
     refuse to start. The report counts these rows."""
