@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 _MEASURED = 8
 """Responses on which the seconds of one are measured."""
 _LEAST_ROWS = 6
+_BATCHES = 12
+"""A batch takes at most one part in so many of the budget."""
 _SHARE = 0.7
 """Part of the seconds that the plan uses."""
 
@@ -154,12 +156,21 @@ async def planned(bench: Bench, checked: CheckedAudit) -> Sequence[Row]:
     if settings.max_responses is not None:
         room = min(room, (settings.max_responses - subject.budget.scored) / per_row)
     count = max(min(most, int(room)), min(_LEAST_ROWS, most))
+    subject.batch = min(
+        max(int(settings.budget_s / _BATCHES / max(seconds, 1e-9)), 1), subject.batch
+    )
     expected = seconds * per_row * count
     _log.info(
         f"{1000 * seconds:.3g} ms a response: {len(checked.checks)} checks on {count} of"
         f" {len(bench.rows)} rows, at most {per_row * count:,} responses, about"
         f" {expected:.0f} of {settings.budget_s:g} s (audit.budget_s)"
     )
+    if expected > subject.budget.left_s:
+        _log.warning(
+            f"about {expected:.0f} s are needed and {subject.budget.left_s:.0f} are left: the last"
+            " checks will not be measurable. Give a larger audit.budget_s, or name fewer in"
+            " audit.checks"
+        )
     return bench.rows[:count]
 
 

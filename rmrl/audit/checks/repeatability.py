@@ -24,6 +24,9 @@ TOLERANCE = 1e-6
 _OF_MODELS = 1e-2
 """The same for scores that a model computes in batches."""
 _MOST_ROWS = 16
+_SHARED = 4
+_SHARE = 0.3
+"""Part of the budget for calls of a rule in the laboratory."""
 _SHIFT_S = 201 * 24 * 3600 + 11 * 3600 + 37 * 60 + 1
 """Another season, weekday, hour and minute."""
 _DAY_S = 30 * 3600
@@ -60,8 +63,7 @@ class Repeatability:
         if bench.laboratory is None:
             runs, tolerance = await _of_model(bench, cases), _OF_MODELS
         else:
-            seconds = max(bench.subject.budget.left_s, 1.0)
-            runs = await asyncio.to_thread(_of_rule, bench.laboratory, cases, seconds)
+            runs = await asyncio.to_thread(_of_rule, bench.laboratory, cases, bench.seconds(_SHARE))
             runs |= await _of_batches(bench, cases)
             tolerance = TOLERANCE
         if "first" not in runs:
@@ -77,8 +79,11 @@ async def mixed_cases(bench: Bench) -> list[Case]:
     cases: list[Case] = []
     for golden in goldens.rows[:_MOST_ROWS]:
         cases += [golden.row.case(golden.right_text), golden.row.case(golden.wrong_text)]
-    for row in bench.rows[:_MOST_ROWS]:
+    rows = [row for row in bench.rows[:_MOST_ROWS] if row.responses]
+    for number, row in enumerate(rows):
         cases += map(row.case, row.responses[:2])
+        if number < _SHARED:
+            cases += map(row.case, rows[number - 1].responses[:1])
     return list({case.key: case for case in cases}.values())
 
 
