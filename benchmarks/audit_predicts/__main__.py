@@ -19,10 +19,17 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.audit_predicts.figures import compared, draw, summary
 from benchmarks.audit_predicts.policy import Policy
 from benchmarks.audit_predicts.rewards import REWARDS, gold
+from rmrl.cli import main as command
 
-STEPS = 40
+FUNCTION = """from benchmarks.audit_predicts.rewards import REWARDS
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    return REWARDS["NAME"](solution_str, ground_truth)
+"""
+STEPS = 28
 PROMPTS, RESPONSES = 48, 64
 
 
@@ -33,7 +40,8 @@ def main() -> None:
     )
     parser.add_argument("--model", type=Path, default=Path(".models/tiny-arith"))
     parser.add_argument("--work", type=Path, default=Path("runs/audit_predicts"))
-    parser.add_argument("--only", choices=("policy", "train"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--only", choices=("policy", "train", "audit", "show"))
     given = parser.parse_args()
     torch.set_num_threads(1)
     start = given.work / "policy"
@@ -42,6 +50,11 @@ def main() -> None:
     if given.only in (None, "train"):
         for number, name in enumerate(REWARDS):
             train(start, given.work / "runs", name, number)
+    if given.only in (None, "audit"):
+        for name in REWARDS:
+            audit(given.work, name)
+    if given.only in (None, "show"):
+        show(given.work, given.out)
 
 
 def make_policy(model: Path, start: Path, rows: Path) -> None:
@@ -83,6 +96,31 @@ def train(start: Path, out: Path, name: str, number: int) -> None:
     print(
         f"{name}: gold {steps[0]['gold']:.2f} -> {steps[-1]['gold']:.2f}, {seconds} s", flush=True
     )
+
+
+def audit(work: Path, name: str) -> None:
+    """Audit one reward on the policy's first responses; an audit that stands there is kept."""
+    out = work / "audits" / name
+    if (out / "audit.json").exists():
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    function = out / f"{name}.py"
+    function.write_text(FUNCTION.replace("NAME", name), encoding="utf-8")
+    words = [f"data.files={work / 'rows.jsonl'}", "label=label", f"audit.rows={PROMPTS}"]
+    command(["audit", f"{function}::compute_score", f"out={out}", *words])
+
+
+def show(work: Path, out: Path) -> None:
+    """Write the table and the curves of all runs that have ended."""
+    runs = [work / "runs" / f"{name}.json" for name in REWARDS]
+    rows = [
+        compared(run, work / "audits" / run.stem / "audit.json") for run in runs if run.exists()
+    ]
+    result = {"command": "python -m benchmarks.audit_predicts", "steps": STEPS, **summary(rows)}
+    text = json.dumps(result, indent=1)
+    (out / "audit_predicts.json").write_text(text + "\n", encoding="utf-8")
+    draw(rows, out / "audit_predicts.png")
+    print(text)
 
 
 if __name__ == "__main__":

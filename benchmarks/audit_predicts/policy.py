@@ -7,10 +7,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks.audit_predicts.rewards import LONGEST, Rule, gold
 from examples.arithmetic.make_data import split
@@ -69,8 +70,8 @@ class Policy:
     """A policy that trains on a rule."""
 
     def __init__(self, folder: Path) -> None:
-        self.tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
-        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        self.model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         self.questions, _ = split()
         self._optimizer = torch.optim.AdamW(self.model.parameters(), lr=LR, weight_decay=0.0)
 

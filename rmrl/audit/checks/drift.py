@@ -95,7 +95,7 @@ def mean_moved(terms: Terms, level: float) -> Finding:
     change_P = (sums_AP[1] - sums_AP[0]) / counts_P
     p = 1.0
     if np.any(np.abs(change_P) > _TOLERANCE):
-        p = float(wilcoxon(change_P)[1])
+        p = float(np.asarray(wilcoxon(change_P))[1])
     seen = (norm.ppf(1 - level / 2) + norm.ppf(_POWER)) * change_P.std() / math.sqrt(len(change_P))
     return Finding(
         name="drift.mean",

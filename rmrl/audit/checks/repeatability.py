@@ -83,7 +83,7 @@ async def mixed_cases(bench: Bench) -> list[Case]:
     for number, row in enumerate(rows):
         cases += map(row.case, row.responses[:2])
         if number < _SHARED:
-            cases += map(row.case, rows[number - 1].responses[:1])
+            cases += map(row.case, rows[number - 1].responses[:2])
     return list({case.key: case for case in cases}.values())
 
 
