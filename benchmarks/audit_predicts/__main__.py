@@ -29,6 +29,7 @@ FUNCTION = """from benchmarks.audit_predicts.rewards import REWARDS
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     return REWARDS["NAME"](solution_str, ground_truth)
 """
+CHECKED = "audit.checks=[golden,agreement,pressure]"
 STEPS = 28
 PROMPTS, RESPONSES = 48, 64
 
@@ -51,8 +52,8 @@ def main() -> None:
         for number, name in enumerate(REWARDS):
             train(start, given.work / "runs", name, number)
     if given.only in (None, "audit"):
-        for name in REWARDS:
-            audit(given.work, name)
+        for run in ended(given.work):
+            audit(given.work, run.stem)
     if given.only in (None, "show"):
         show(given.work, given.out)
 
@@ -98,6 +99,12 @@ def train(start: Path, out: Path, name: str, number: int) -> None:
     )
 
 
+def ended(work: Path) -> list[Path]:
+    """Return the curves of the runs that have ended."""
+    runs = [work / "runs" / f"{name}.json" for name in REWARDS]
+    return [run for run in runs if run.exists()]
+
+
 def audit(work: Path, name: str) -> None:
     """Audit one reward on the policy's first responses; an audit that stands there is kept."""
     out = work / "audits" / name
@@ -106,16 +113,13 @@ def audit(work: Path, name: str) -> None:
     out.mkdir(parents=True, exist_ok=True)
     function = out / f"{name}.py"
     function.write_text(FUNCTION.replace("NAME", name), encoding="utf-8")
-    words = [f"data.files={work / 'rows.jsonl'}", "label=label", f"audit.rows={PROMPTS}"]
+    words = [f"data.files={work / 'rows.jsonl'}", "label=label", f"audit.rows={PROMPTS}", CHECKED]
     command(["audit", f"{function}::compute_score", f"out={out}", *words])
 
 
 def show(work: Path, out: Path) -> None:
     """Write the table and the curves of all runs that have ended."""
-    runs = [work / "runs" / f"{name}.json" for name in REWARDS]
-    rows = [
-        compared(run, work / "audits" / run.stem / "audit.json") for run in runs if run.exists()
-    ]
+    rows = [compared(run, work / "audits" / run.stem / "audit.json") for run in ended(work)]
     result = {"command": "python -m benchmarks.audit_predicts", "steps": STEPS, **summary(rows)}
     text = json.dumps(result, indent=1)
     (out / "audit_predicts.json").write_text(text + "\n", encoding="utf-8")

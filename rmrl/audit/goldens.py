@@ -115,16 +115,11 @@ async def _form(subject: Subject, rows: Sequence[Row], count: int) -> tuple[str,
         read = 0
         if len(usable) == len(goldens):
             few = usable[:_FEW]
-            before, behind = BESIDE
-            cases = [
-                golden.row.case(text)
-                for golden in few
-                for text in (before + golden.right_text, golden.right_text + behind)
-            ]
-            controls = [golden for golden in few for _ in BESIDE]
-            scores = await subject.score(cases)
-            read = sum(s.value > g.wrong.value for s, g in zip(scores, controls, strict=True))
-            if read == len(cases):
+            before = [golden.row.case(BESIDE[0] + golden.right_text) for golden in few]
+            behind = [golden.row.case(golden.right_text + BESIDE[1]) for golden in few]
+            scores = await subject.score(before + behind)
+            read = sum(s.value > g.wrong.value for s, g in zip(scores, few * 2, strict=True))
+            if read == len(scores):
                 return form, 1.0
         wins[form] = (len(usable) / len(goldens), read)
     form = max(wins, key=wins.__getitem__)

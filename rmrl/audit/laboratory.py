@@ -80,8 +80,11 @@ class Laboratory:
         payloads = [pickle.dumps(self._call(case)) for case in cases]
         answers: dict[str, list[Answer]] = {}
         ends = time.monotonic() + timeout_s
-        for hash_seed in sorted({condition.hash_seed for condition in conditions}):
-            chosen = [each for each in conditions if each.hash_seed == hash_seed]
+        parts: dict[tuple[bool, int], list[Condition]] = {}
+        for each in conditions:
+            # At another hour a process has to load the rule anew, so those come last.
+            parts.setdefault((bool(each.shift_s), each.hash_seed), []).append(each)
+        for (_, hash_seed), chosen in sorted(parts.items(), key=lambda part: part[0]):
             answers |= self._run(payloads, chosen, hash_seed, ends - time.monotonic())
         return answers
 

@@ -142,14 +142,10 @@ async def planned(bench: Bench, checked: CheckedAudit) -> Sequence[Row]:
     settings = bench.settings
     subject = bench.subject
     cases = [row.case(text) for row in bench.rows for text in row.responses][:_MEASURED]
-    begun = subject.budget.clock()
     await subject.score_afresh(cases)  # the first call starts processes
-    begun_again = subject.budget.clock()
-    if begun_again - begun < settings.budget_s / 4:
-        await subject.score_afresh(cases)
-    else:
-        begun_again = begun
-    seconds = (subject.budget.clock() - begun_again) / max(len(cases), 1)
+    subject.budget.begin()
+    await subject.score_afresh(cases)
+    seconds = subject.budget.spent_s / max(len(cases), 1)
     per_row = sum(CHECKS[name].responses_per_row for name in checked.checks)
     most = min(settings.rows, len(bench.rows))
     room = subject.budget.left_s * _SHARE / max(seconds * per_row, 1e-9)

@@ -34,14 +34,16 @@ class Budget:
     seconds: float
     responses: int | None = None
     scored: int = 0
-    started: float = 0.0
+    started: float | None = None
+    """None: engines are starting, which is not counted."""
 
-    def __post_init__(self) -> None:
+    def begin(self) -> None:
+        """Count the seconds from here on."""
         self.started = self.clock()
 
     @property
     def spent_s(self) -> float:
-        return self.clock() - self.started
+        return 0.0 if self.started is None else self.clock() - self.started
 
     @property
     def left_s(self) -> float:
@@ -174,8 +176,11 @@ class Subject:
                 )
             )
         begun = self.budget.clock()
+        limit_s = None
+        if self.budget.started is not None:
+            limit_s = max(self.budget.left_s, 0.0) + _GRACE_S
         try:
-            async with asyncio.timeout(max(self.budget.left_s, 0.0) + _GRACE_S):
+            async with asyncio.timeout(limit_s):
                 batch = await self._scorer.score(rows, learn=False, within_budget=False)
         except TimeoutError as error:
             raise OverBudgetError(self.budget.used_up) from error

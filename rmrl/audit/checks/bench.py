@@ -36,7 +36,7 @@ class Bench:
     subject: Subject
     rows: Sequence[Row]
     all_rows: Sequence[Row]
-    """Those of the file, beside the ones that each check is tried on."""
+    """Those in the file, beside the ones that each check is tried on."""
     limits: Limits
     laboratory: Laboratory | None = None
     made: bool = False
@@ -47,7 +47,7 @@ class Bench:
     _goldens: Goldens | None = None
 
     def seconds(self, share: float) -> float:
-        """Return a share of the budget, at most what is left of it, at least a second."""
+        """Return a share from the budget, at most what is left, at least a second."""
         budget = self.subject.budget
         return max(min(share * budget.seconds, budget.left_s), 1.0)
 

@@ -125,8 +125,8 @@ def deeds(answers: Sequence[Answer], *, limits: Limits) -> list[Finding]:
 
 
 async def _none(bench: Bench, cases: Sequence[Case]) -> Finding:
-    """Return what a rule does with None in the place of a response. rmrl never sends it, but other
-    trainers do for a response that was lost."""
+    """Return what a rule does with None where a response is due. rmrl never sends it, but other
+    trainers do if a response was lost."""
     name, tried = "contract.none", "None in the place of a response"
     assert bench.laboratory is not None
     condition = Condition(name=name, order=(0,) * len(cases), no_text=True)

@@ -15,7 +15,8 @@ from rmrl.audit.checks.bench import Bench, Probe
 from rmrl.audit.finding import Finding, Verdict, noted, unmeasured
 from rmrl.audit.subject import Case, Score
 
-_LEAST, _MOST = 32, 256
+_LEAST = 32
+_MOST = 256
 """Responses in the first batch and in a later one."""
 _SHARE = 0.05
 """Part of the budget for a training step, or as much of one as it has room for."""
@@ -97,8 +98,8 @@ class Cost:
 
 
 def step_cases(rows: Sequence[Row]) -> Iterator[Case]:
-    """Yield the responses of the rows, group by group, without end. No two are equal, for equal
-    ones are asked about once."""
+    """Yield the rows' responses, group by group, without end. No two are equal, for equal ones are
+    asked about once."""
     for turn in itertools.count():
         for row in rows:
             for text in row.responses:
@@ -106,7 +107,7 @@ def step_cases(rows: Sequence[Row]) -> Iterator[Case]:
 
 
 def family_gib() -> float:
-    """Return the memory of this process and those below it."""
+    """Return the memory that this process and those below it have."""
     process = psutil.Process()
     total = 0
     for each in (process, *process.children(recursive=True)):

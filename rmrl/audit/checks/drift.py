@@ -69,8 +69,7 @@ def moved(
     prompts: Sequence[str],
     bench: Bench,
 ) -> list[Finding]:
-    """Return the paired tests of the mean and of the verdicts. They decide where the reward is no
-    rule."""
+    """Return the paired tests on mean and verdicts. They decide where the reward is no rule."""
     _, numbers_T = np.unique(np.asarray(prompts), return_inverse=True)
     scores_AT = np.asarray([[each[key] for key in both] for each in (before, now)], np.float64)
     if len(set(prompts)) < _LEAST_PROMPTS:
@@ -89,7 +88,7 @@ def moved(
 
 
 def mean_moved(terms: Terms, level: float) -> Finding:
-    """Judge the mean score by Wilcoxon's test of the prompts' sums (Wilcoxon 1945, Biometrics
+    """Judge the mean score by Wilcoxon's test on the prompts' sums (Wilcoxon 1945, Biometrics
     Bulletin 1:80)."""
     sums_AP, counts_P = by_prompt(terms)
     change_P = (sums_AP[1] - sums_AP[0]) / counts_P
@@ -109,7 +108,7 @@ def mean_moved(terms: Terms, level: float) -> Finding:
 
 
 def verdicts_moved(terms: Terms, level: float, middle: float) -> Finding:
-    """Judge the verdicts on either side of the middle by McNemar's test."""
+    """Judge the verdicts above and below the middle by McNemar's test."""
     tested = mcnemar(terms)
     assert tested is not None
     return Finding(

@@ -32,7 +32,7 @@ LEAD_INS = (
     "After some thought I arrive at the following.\n",
     "Hence, and this is my last word:\n",
 )
-"""Wordings of what people write before an answer."""
+"""What people write before an answer, in several wordings."""
 _REMARK = "\nI have checked this, and it holds."
 _REMARK_WITH_NUMBERS = "\nI have checked this 3 times, in 97 seconds."
 
@@ -201,7 +201,7 @@ async def _kept(
 
 
 async def reordered(bench: Bench, usable: Sequence[Golden]) -> Finding:
-    """Return how often another order of a question's options loses the score of the right one, or
+    """Return how often a question with its options in another order loses the right one's score, or
     gives it to the letter that was right before."""
     name, tried = "mutations.options", "a question's options in another order"
     trials: list[Trial] = []
@@ -223,8 +223,8 @@ async def reordered(bench: Bench, usable: Sequence[Golden]) -> Finding:
 
 
 def options_turned(prompt: Prompt) -> Prompt | None:
-    """Return a question with the texts of its options moved on by one letter, and the reference
-    with them; None where the reference is no letter of two options or more."""
+    """Return a question with its options' texts moved on by one letter, and the reference with
+    them; None where the reference is no letter in front of an option."""
     text = str(prompt.messages[-1]["content"])
     options = list(_OPTION.finditer(text))
     letters = [option["letter"] for option in options]

@@ -24,9 +24,12 @@ TOLERANCE = 1e-6
 _OF_MODELS = 1e-2
 """The same for scores that a model computes in batches."""
 _MOST_ROWS = 16
+_OF_ALL = ("again", "order")
+"""What a model is asked for, too."""
+_WHY_NOT = "no seconds were left, or the reward compares responses"
 _SHARED = 4
 _SHARE = 0.3
-"""Part of the budget for calls of a rule in the laboratory."""
+"""Part of the budget for a rule in the laboratory."""
 _SHIFT_S = 201 * 24 * 3600 + 11 * 3600 + 37 * 60 + 1
 """Another season, weekday, hour and minute."""
 _DAY_S = 30 * 3600
@@ -94,13 +97,13 @@ def _of_rule(
     backwards = order[::-1]
     conditions = [
         Condition(name="first", order=order),
-        Condition(name="again", order=order),
+        Condition(name="earlier rows", order=order, alone=False),
+        Condition(name="order", order=backwards, alone=False),
         Condition(name="random numbers", order=order, seed=1),
+        Condition(name="again", order=order),
         Condition(name="hash seed", order=order, hash_seed=1),
         Condition(name="clock", order=order, shift_s=_SHIFT_S),
         Condition(name="next day", order=order, shift_s=_DAY_S),
-        Condition(name="earlier rows", order=order, alone=False),
-        Condition(name="order", order=backwards, alone=False),
     ]
     answers = laboratory.answers(cases, conditions, timeout_s=seconds)
     runs: dict[str, list[float]] = {}
@@ -146,6 +149,8 @@ def findings(
     explained: set[int] = set()
     for name, tried in TRIED.items():
         if name not in runs:
+            if name in _OF_ALL or bench.laboratory is not None:
+                several.append(unmeasured(f"repeatability.{name}", tried, _WHY_NOT))
             continue
         base = runs["together" if name == "batches" and "together" in runs else "first"]
         if name == "order":

@@ -56,7 +56,7 @@ def test_a_small_judge_is_asked_for_every_finding_and_compared_with_itself(
 ) -> None:
     spec = (
         f"++reward.specs.judge={{kind: generative, path: {smollm2}, question: '{QUESTION}',"
-        " score_tokens: {'Yes': 1, 'No': 0}, engine: {name: hf}}"
+        " score_tokens: {Yes: 1, No: 0}, engine: {name: hf}}"
     )
     words = ["reward.models=[judge]", spec, "audit.rows=6"]
     words += ["audit.checks=[contract,repeatability,agreement,cost,drift]"]
