@@ -24,6 +24,7 @@ FORMS: Mapping[str, str] = {
     "final": "Final Answer: {}",
     "boxed in $": "$\\boxed{{}}$",
     "thinking and tag": f"<think>\n{REASONING}\n</think>\n<answer>\n{{}}\n</answer>",
+    "thinking and boxed": f"<think>\n{REASONING}\n</think>\n\\boxed{{{{}}}}",
     "reasoning and ####": f"{REASONING}\n#### {{}}",
     "reasoning and boxed": REASONING + " So it is \\boxed{{}}.",
     "Answer": "Answer: {}",

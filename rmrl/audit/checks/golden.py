@@ -13,7 +13,7 @@ from typing import ClassVar
 from rmrl.audit.audit_rows import Row
 from rmrl.audit.checks.bench import Bench, Probe
 from rmrl.audit.finding import Finding, Trial, noted, unmeasured
-from rmrl.audit.goldens import LABELLED, Golden, Goldens
+from rmrl.audit.goldens import FORMS, LABELLED, Golden, Goldens
 from rmrl.audit.subject import Case, Score
 from rmrl.rewards.attacks import Attack, load_attacks
 
@@ -75,7 +75,7 @@ def separation(bench: Bench, goldens: Goldens) -> list[Finding]:
         )
         rejected.append(Trial(tie and not high, right))
         accepted_wrong.append(Trial(tie and high, wrong))
-    forms = f"the reference in twelve forms, best: {goldens.form}"
+    forms = f"the reference in {len(FORMS)} forms, best: {goldens.form}"
     if not goldens.forms:
         forms = LABELLED
     wrong_fault = "accepted"
