@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.audit.audit_rows import Row, read_rows
-from rmrl.audit.checks import CHECKS
+from rmrl.audit.checks import CHECKS, IN_ORDER
 from rmrl.audit.made_rows import made_rows
 from rmrl.config.plain_checks import confidence_problems, field_problems
 from rmrl.config.schema import ScoreConfig
@@ -72,7 +72,7 @@ def check_audit(config: AuditConfig, *, shipped_functions: Path) -> CheckedAudit
         out=out,
         scoring=scoring,
         rows=rows,
-        checks=tuple(config.audit.checks or CHECKS),
+        checks=tuple(config.audit.checks or IN_ORDER),
         made=made,
         earlier=earlier,
     )

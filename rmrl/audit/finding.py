@@ -7,8 +7,8 @@ is the true share at which that happens four times in five.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from scipy.stats import beta, binomtest
@@ -54,6 +54,8 @@ class Finding:
     high: float | None = None
     power: str = ""
     examples: tuple[Example, ...] = ()
+    curve: Mapping[str, float] = field(default_factory=dict)
+    """Points of a curve, for programs."""
 
 
 @dataclass(frozen=True, slots=True)

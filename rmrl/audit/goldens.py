@@ -1,7 +1,10 @@
 """A right and a wrong response to each row, in a form that the reward reads.
 
-The right one is the reference in the first form for which the reward tells references from those
-in other rows. Where no form does, the two are responses that people call good and bad.
+The right one is the reference in a form for which the reward tells references from those in other
+rows. Each source of rows has its own form: many rewards choose a rule by the source. Of forms that
+do equally well it is the first that the reward still reads with numbers beside it: a reward that
+reads a box and falls back on the last number is meant for the box. Where no form does, the two are
+responses that people call good and bad.
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rmrl.audit.audit_rows import Row, other_answer
-from rmrl.audit.subject import Case, Score, Subject
+from rmrl.audit.made_rows import REASONING
+from rmrl.audit.subject import Score, Subject
 
 FORMS: Mapping[str, str] = {
     "####": "#### {}",
@@ -19,17 +23,21 @@ FORMS: Mapping[str, str] = {
     "tag": "<answer>{}</answer>",
     "final": "Final Answer: {}",
     "boxed in $": "$\\boxed{{}}$",
-    "thinking and tag": "<think>\nI work it out step by step.\n</think>\n<answer>\n{}\n</answer>",
-    "reasoning and ####": "I work it out step by step, and check it.\n#### {}",
-    "reasoning and boxed": "I work it out step by step, and check it. So it is \\boxed{{}}.",
+    "thinking and tag": f"<think>\n{REASONING}\n</think>\n<answer>\n{{}}\n</answer>",
+    "thinking and boxed": f"<think>\n{REASONING}\n</think>\n\\boxed{{{{}}}}",
+    "reasoning and ####": f"{REASONING}\n#### {{}}",
+    "reasoning and boxed": REASONING + " So it is \\boxed{{}}.",
     "Answer": "Answer: {}",
     "JSON": '{"answer": "{}"}',
     "plain": "{}",
 }
 """Name -> template, in which "{}" stands for the answer."""
 LABELLED = "responses that people labelled"
+BESIDE = ("There are 3 facts and 17 words. ", "\nI have checked this 3 times, in 97 seconds.")
+"""Text with numbers before and behind an answer."""
 _TRIED = 16
-"""Rows on which the forms are tried."""
+"""Rows of a source on which the forms are tried."""
+_FEW = 4
 _MUCH_BETTER = 0.2
 
 
@@ -38,6 +46,8 @@ class Golden:
     """One row with its right and its wrong response."""
 
     row: Row
+    template: str
+    """"" where the texts are people's."""
     right_text: str
     wrong_text: str
     other: str
@@ -50,79 +60,104 @@ class Golden:
         """Whether the reward tells the two from each other."""
         return self.right.value > self.wrong.value
 
+    def text(self, answer: str) -> str:
+        """Return an answer in the form."""
+        return self.template.replace("{}", answer)
+
 
 @dataclass(frozen=True, slots=True)
 class Goldens:
     """Right and wrong responses to all rows that have some."""
 
-    form: str
-    template: str
-    """"" where the texts are people's."""
+    forms: Mapping[str, str]
+    """Source -> its form. {} where the texts are people's."""
     rows: tuple[Golden, ...]
+
+    @property
+    def form(self) -> str:
+        """The names of all forms."""
+        return " and ".join(sorted(set(self.forms.values()))) or LABELLED
 
     @property
     def usable(self) -> list[Golden]:
         """Those that the reward tells from each other: only they show what else changes a score."""
         return [golden for golden in self.rows if golden.usable]
 
-    def text(self, answer: str) -> str:
-        """Return an answer in the form."""
-        return self.template.replace("{}", answer)
-
 
 async def find_goldens(subject: Subject, rows: Sequence[Row]) -> Goldens:
-    """Try the forms on the first rows, and score all rows in the best one."""
-    with_answer = [row for row in rows if row.answer]
-    wins = dict.fromkeys(FORMS, 0.0)
-    for form, template in FORMS.items():
-        tried = await _scored(subject, with_answer[:_TRIED], template)
-        if tried:
-            wins[form] = sum(golden.usable for golden in tried) / len(tried)
-        if wins[form] == 1:
-            break
-    form = max(wins, key=wins.__getitem__)
+    """Try the forms on the first rows of each source, and score all rows in the best one."""
+    by_source: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.answer:
+            by_source.setdefault(row.prompt.data_source, []).append(row)
+    forms: dict[str, str] = {}
+    best = 0.0
+    tried = max(_FEW, _TRIED // max(len(by_source), 1))
+    for source, several in by_source.items():
+        forms[source], wins = await _form(subject, several, tried)
+        best = max(best, wins)
     labelled = await _labelled(subject, rows[:_TRIED])
     if labelled:
         share = sum(golden.usable for golden in labelled) / len(labelled)
-        if share > wins[form] + _MUCH_BETTER or not with_answer:
-            return Goldens(LABELLED, "", tuple(await _labelled(subject, rows)))
-    template = FORMS[form]
-    return Goldens(form, template, tuple(await _scored(subject, with_answer, template)))
+        if share > best + _MUCH_BETTER or not forms:
+            return Goldens({}, tuple(await _labelled(subject, rows)))
+    goldens: list[Golden] = []
+    for source, several in by_source.items():
+        goldens += await _scored(subject, several, FORMS[forms[source]])
+    return Goldens(forms, tuple(goldens))
+
+
+async def _form(subject: Subject, rows: Sequence[Row], count: int) -> tuple[str, float]:
+    """Return the best form, and the share of rows on which it tells right from wrong."""
+    wins: dict[str, tuple[float, int]] = {}
+    for form, template in FORMS.items():
+        goldens = await _scored(subject, rows[:count], template)
+        usable = [golden for golden in goldens if golden.usable]
+        read = 0
+        if len(usable) == len(goldens):
+            few = usable[:_FEW]
+            before = [golden.row.case(BESIDE[0] + golden.right_text) for golden in few]
+            behind = [golden.row.case(golden.right_text + BESIDE[1]) for golden in few]
+            scores = await subject.score(before + behind)
+            read = sum(s.value > g.wrong.value for s, g in zip(scores, few * 2, strict=True))
+            if read == len(scores):
+                return form, 1.0
+        wins[form] = (len(usable) / len(goldens), read)
+    form = max(wins, key=wins.__getitem__)
+    return form, wins[form][0]
 
 
 async def _scored(subject: Subject, rows: Sequence[Row], template: str) -> list[Golden]:
     others = [other_answer(rows, position) for position in range(len(rows))]
-    rights = [row.case(template.replace("{}", row.answer)) for row in rows]
-    wrongs = [
-        row.case(template.replace("{}", other)) for row, other in zip(rows, others, strict=True)
-    ]
-    return await _goldens(subject, rows, rights, wrongs, others)
+    rights = [template.replace("{}", row.answer) for row in rows]
+    wrongs = [template.replace("{}", other) for other in others]
+    return await _goldens(subject, template, list(zip(rows, rights, wrongs, others, strict=True)))
 
 
 async def _labelled(subject: Subject, rows: Sequence[Row]) -> list[Golden]:
-    chosen = [row for row in rows if row.first(True) and row.first(False)]
-    rights = [row.case(row.first(True) or "") for row in chosen]
-    wrongs = [row.case(row.first(False) or "") for row in chosen]
-    return await _goldens(subject, chosen, rights, wrongs, [""] * len(chosen))
+    chosen = [
+        (row, row.first(True) or "", row.first(False) or "", "")
+        for row in rows
+        if None not in (row.first(True), row.first(False))
+    ]
+    return await _goldens(subject, "", chosen)
 
 
 async def _goldens(
-    subject: Subject,
-    rows: Sequence[Row],
-    rights: Sequence[Case],
-    wrongs: Sequence[Case],
-    others: Sequence[str],
+    subject: Subject, template: str, chosen: Sequence[tuple[Row, str, str, str]]
 ) -> list[Golden]:
-    pairs = [case for pair in zip(rights, wrongs, strict=True) for case in pair]
-    scores = await subject.score(pairs)
+    """`chosen`: rows with their right text, wrong text and wrong answer."""
+    cases = [row.case(text) for row, right, wrong, _ in chosen for text in (right, wrong)]
+    scores = iter(await subject.score(cases))
     return [
         Golden(
             row=row,
-            right_text=rights[n].text,
-            wrong_text=wrongs[n].text,
-            other=others[n],
-            right=scores[2 * n],
-            wrong=scores[2 * n + 1],
+            template=template,
+            right_text=right,
+            wrong_text=wrong,
+            other=other,
+            right=next(scores),
+            wrong=next(scores),
         )
-        for n, row in enumerate(rows)
+        for row, right, wrong, other in chosen
     ]

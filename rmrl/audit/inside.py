@@ -13,6 +13,7 @@ import ctypes
 import datetime
 import json
 import os
+import pickle
 import random
 import select
 import signal
@@ -33,7 +34,8 @@ Lines = Iterator[Any]
 
 
 def main() -> None:
-    """Answer one job: {source, payloads, conditions, timeout_s}."""
+    """Answer one job: {source, payloads, conditions, timeout_s}. SIGTERM ends the forks, too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     job = received(sys.stdin.buffer.read())
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # prints of the rule are counted in the forks
@@ -66,6 +68,8 @@ def _at_another_hour(job: Mapping[str, Any], condition: Mapping[str, Any]) -> Li
 def _answers(rule: Rule, job: Mapping[str, Any], condition: Mapping[str, Any]) -> Lines:
     """Yield [status, value, detail, facts] of each call, in the order of the condition."""
     payloads = [job["payloads"][position] for position in condition["order"]]
+    if condition["no_text"]:
+        payloads = [pickle.dumps(received(each) | {"solution_str": None}) for each in payloads]
     seconds = job["timeout_s"]
     seed = condition["seed"]
     if condition["alone"]:
@@ -169,6 +173,7 @@ def in_fork(work: Callable[[], Any], seconds: float) -> Lines:
     if not child:
         os.close(reading)
         code = 1
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         try:
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
             os.setsid()
@@ -181,6 +186,17 @@ def in_fork(work: Callable[[], Any], seconds: float) -> Lines:
         finally:
             os._exit(code)
     os.close(writing)
+    try:
+        yield from _received(reading, seconds)
+    finally:
+        os.close(reading)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def _received(reading: int, seconds: float) -> Lines:
+    """Yield the fork's lines."""
     rest = b""
     while True:
         ready, _, _ = select.select([reading], [], [], seconds)
@@ -191,11 +207,7 @@ def in_fork(work: Callable[[], Any], seconds: float) -> Lines:
         if not ready:
             yield ["timeout", None, f"no answer within {seconds:g} s", {}]
         if not chunk:
-            break
-    os.close(reading)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+            return
 
 
 def shift_clock(seconds: float) -> None:

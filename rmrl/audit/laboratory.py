@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -22,6 +23,10 @@ _PROGRAM = """import sys, json
 sys.path[:] = json.loads(sys.argv[1])
 from rmrl.audit.inside import main
 main()"""
+
+_LEAST_S = 1.0
+_ENDING_S = 30.0
+"""Seconds in which the process has to end once it is told to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +44,8 @@ class Condition:
     """Seconds by which the clock is wrong."""
     hash_seed: int = 0
     """PYTHONHASHSEED."""
+    no_text: bool = False
+    """None in the place of each response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +76,16 @@ class Laboratory:
         self, cases: Sequence[Case], conditions: Sequence[Condition], *, timeout_s: float
     ) -> dict[str, list[Answer]]:
         """Return the answers under each condition, in its order. A process that dies leaves answers
-        out."""
+        out, and so do calls for which no seconds are left."""
         payloads = [pickle.dumps(self._call(case)) for case in cases]
         answers: dict[str, list[Answer]] = {}
-        for hash_seed in sorted({condition.hash_seed for condition in conditions}):
-            chosen = [each for each in conditions if each.hash_seed == hash_seed]
-            answers |= self._run(payloads, chosen, hash_seed, timeout_s)
+        ends = time.monotonic() + timeout_s
+        parts: dict[tuple[bool, int], list[Condition]] = {}
+        for each in conditions:
+            # At another hour a process has to load the rule anew, so those come last.
+            parts.setdefault((bool(each.shift_s), each.hash_seed), []).append(each)
+        for (_, hash_seed), chosen in sorted(parts.items(), key=lambda part: part[0]):
+            answers |= self._run(payloads, chosen, hash_seed, ends - time.monotonic())
         return answers
 
     def _call(self, case: Case) -> dict[str, Any]:
@@ -92,7 +103,7 @@ class Laboratory:
             "source": self.source,
             "payloads": payloads,
             "conditions": list(map(asdict, conditions)),
-            "timeout_s": self.spec.timeout_s,
+            "timeout_s": min(self.spec.timeout_s, max(timeout_s, _LEAST_S)),
             "load_s": LOAD_TIMEOUT_S,
         }
         process = subprocess.Popen(
@@ -104,10 +115,14 @@ class Laboratory:
             env={"OMP_NUM_THREADS": "1", **os.environ, "PYTHONHASHSEED": str(hash_seed)},
         )
         try:
-            output, _ = process.communicate(pickle.dumps(job), timeout_s)
+            output, _ = process.communicate(pickle.dumps(job), max(timeout_s, _LEAST_S))
         except subprocess.TimeoutExpired:
-            process.kill()
-            output, _ = process.communicate()
+            process.terminate()  # it ends its forks
+            try:
+                output, _ = process.communicate(timeout=_ENDING_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                output, _ = process.communicate()
         answers: dict[str, list[Answer]] = {}
         for line in output.splitlines():
             name, rows = json.loads(line)

@@ -14,6 +14,8 @@ PROMPTS = 60
 RESPONSES = 8
 DATA_SOURCE = "openai/gsm8k"
 """Rules that choose by source know it."""
+REASONING = "I work it out step by step."
+"""A reasoning within a form."""
 _NAMES = ("Ann", "Ben", "Chloe", "David", "Emma", "Farid", "Grace", "Hugo")
 _THINGS = ("apples", "pens", "tickets", "stamps", "cups", "books", "shells")
 _PATTERNS = (
@@ -62,9 +64,13 @@ def response(draw: random.Random, a: int, b: int, number: int) -> str:
 
 
 def in_form(responses: Sequence[str], template: str) -> tuple[str, ...]:
-    """Return made responses with their last line in another form; "{}" stands for the answer."""
+    """Return made responses with their last line in another form; "{}" stands for the answer. Where
+    the form has a reasoning of its own, theirs takes its place."""
     texts: list[str] = []
     for text in responses:
         before, _, number = text.rpartition("#### ")
-        texts.append(before + template.replace("{}", number))
+        whole = before + template
+        if REASONING in template:
+            whole = template.replace(REASONING, before.strip())
+        texts.append(whole.replace("{}", number))
     return tuple(texts)

@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 _MEASURED = 8
 """Responses on which the seconds of one are measured."""
 _LEAST_ROWS = 6
+_BATCHES = 12
+"""A batch takes at most one part in so many of the budget."""
 _SHARE = 0.7
 """Part of the seconds that the plan uses."""
 
@@ -140,26 +142,31 @@ async def planned(bench: Bench, checked: CheckedAudit) -> Sequence[Row]:
     settings = bench.settings
     subject = bench.subject
     cases = [row.case(text) for row in bench.rows for text in row.responses][:_MEASURED]
-    begun = subject.budget.clock()
     await subject.score_afresh(cases)  # the first call starts processes
-    begun_again = subject.budget.clock()
-    if begun_again - begun < settings.budget_s / 4:
-        await subject.score_afresh(cases)
-    else:
-        begun_again = begun
-    seconds = (subject.budget.clock() - begun_again) / max(len(cases), 1)
+    subject.budget.begin()
+    await subject.score_afresh(cases)
+    seconds = subject.budget.spent_s / max(len(cases), 1)
     per_row = sum(CHECKS[name].responses_per_row for name in checked.checks)
     most = min(settings.rows, len(bench.rows))
     room = subject.budget.left_s * _SHARE / max(seconds * per_row, 1e-9)
     if settings.max_responses is not None:
         room = min(room, (settings.max_responses - subject.budget.scored) / per_row)
     count = max(min(most, int(room)), min(_LEAST_ROWS, most))
+    subject.batch = min(
+        max(int(settings.budget_s / _BATCHES / max(seconds, 1e-9)), 1), subject.batch
+    )
     expected = seconds * per_row * count
     _log.info(
         f"{1000 * seconds:.3g} ms a response: {len(checked.checks)} checks on {count} of"
         f" {len(bench.rows)} rows, at most {per_row * count:,} responses, about"
         f" {expected:.0f} of {settings.budget_s:g} s (audit.budget_s)"
     )
+    if expected > subject.budget.left_s:
+        _log.warning(
+            f"about {expected:.0f} s are needed and {subject.budget.left_s:.0f} are left: the last"
+            " checks will not be measurable. Give a larger audit.budget_s, or name fewer in"
+            " audit.checks"
+        )
     return bench.rows[:count]
 
 

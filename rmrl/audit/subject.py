@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from rmrl.rewards.session.scorer import Scorer
 from rmrl.types import Prompt, ScoreResult
 
 _BATCH = 64
-"""Responses between two looks at the clock."""
+"""Responses between two looks at the clock, at most."""
+_GRACE_S = 5.0
+"""Seconds after its budget for which an audit waits for scores that are under way."""
 
 
 class OverBudgetError(Exception):
@@ -31,23 +34,29 @@ class Budget:
     seconds: float
     responses: int | None = None
     scored: int = 0
-    started: float = 0.0
+    started: float | None = None
+    """None: engines are starting, which is not counted."""
 
-    def __post_init__(self) -> None:
+    def begin(self) -> None:
+        """Count the seconds from here on."""
         self.started = self.clock()
 
     @property
     def spent_s(self) -> float:
-        return self.clock() - self.started
+        return 0.0 if self.started is None else self.clock() - self.started
 
     @property
     def left_s(self) -> float:
         return self.seconds - self.spent_s
 
+    @property
+    def used_up(self) -> str:
+        return f"audit.budget_s={self.seconds:g} is used up"
+
     def take(self, count: int) -> None:
         """Count responses that are about to be scored. Raises OverBudgetError."""
         if self.left_s <= 0:
-            raise OverBudgetError(f"audit.budget_s={self.seconds:g} is used up")
+            raise OverBudgetError(self.used_up)
         if self.responses is not None and self.scored + count > self.responses:
             raise OverBudgetError(f"audit.max_responses={self.responses} is used up")
         self.scored += count
@@ -100,6 +109,8 @@ class Subject:
         self.parts = scorer.parts
         self.budget = budget
         self.whole_groups = checked.whole_groups
+        self.batch = _BATCH
+        """Responses between two looks at the clock."""
         self.seconds = 0.0
         """Of all scoring."""
         self._scorer = scorer
@@ -117,6 +128,10 @@ class Subject:
             for key, score in self._known.items()
         }
 
+    def prompts(self) -> dict[str, str]:
+        """Return the id of the prompt for each key of `scores`."""
+        return {digest(list(key)): key[0] for key in self._known}
+
     async def score(self, cases: Sequence[Case]) -> list[Score]:
         """Return the scores in order; one that is known is not asked for again, unless responses
         are compared with each other."""
@@ -128,14 +143,14 @@ class Subject:
         return [self._known[case.key] for case in cases]
 
     async def score_afresh(
-        self, cases: Sequence[Case], *, batch: int = _BATCH, together: bool = True
+        self, cases: Sequence[Case], *, batch: int | None = None, together: bool = True
     ) -> list[Score]:
         """Return the scores in order, all asked for now. Without `together` every response is a
         group of its own."""
         scores: list[Score] = []
         start = 0
         while start < len(cases):
-            stop = min(start + batch, len(cases))
+            stop = min(start + (batch or self.batch), len(cases))
             while together and self.whole_groups and stop < len(cases):
                 if cases[stop].prompt.id != cases[stop - 1].prompt.id:
                     break
@@ -161,7 +176,14 @@ class Subject:
                 )
             )
         begun = self.budget.clock()
-        batch = await self._scorer.score(rows, learn=False, within_budget=False)
+        limit_s = None
+        if self.budget.started is not None:
+            limit_s = max(self.budget.left_s, 0.0) + _GRACE_S
+        try:
+            async with asyncio.timeout(limit_s):
+                batch = await self._scorer.score(rows, learn=False, within_budget=False)
+        except TimeoutError as error:
+            raise OverBudgetError(self.budget.used_up) from error
         self.seconds += self.budget.clock() - begun
         results = batch.scores.results
         if len(results) == 1:

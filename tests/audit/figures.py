@@ -8,7 +8,6 @@ import importlib
 import io
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 from tests.audit.auditing import audit
 
 HALVES = ("first_half", "second_half")
+BUDGET_S = 120
 REWARDS = Path(__file__).parent / "rewards"
 
 
@@ -45,14 +45,13 @@ def planted(half: str) -> dict[str, tuple[str, ...]]:
     return module.CAUSES | dict.fromkeys(module.SOUND, ())
 
 
-def outcome(half: str, name: str, out: Path) -> Outcome:
-    """Audit one planted reward."""
+def outcome(half: str, name: str, out: Path, **settings: Any) -> Outcome:
+    """Audit one planted reward. `settings`: keys of the section `audit`."""
     module: Any = importlib.import_module(f"tests.audit.rewards.{half}")
     words = [
         word.replace("HERE", str(REWARDS)) for word in getattr(module, "WORDS", {}).get(name, ())
     ]
-    begun = time.monotonic()
-    code, report = audit(f"{REWARDS / half}.py::{name}", out, *words)
+    code, report = audit(f"{REWARDS / half}.py::{name}", out, *words, **settings)
     failed: list[str] = []
     for check in report["checks"].values():
         failed += [each["name"] for each in check["findings"] if each["verdict"] == "fail"]
@@ -61,7 +60,7 @@ def outcome(half: str, name: str, out: Path) -> Outcome:
         causes=planted(half)[name],
         failed=tuple(failed),
         code=code,
-        seconds=time.monotonic() - begun,
+        seconds=report["seconds"],
     )
 
 
@@ -70,7 +69,7 @@ def outcomes(half: str) -> Iterator[Outcome]:
     with tempfile.TemporaryDirectory() as folder:
         for name in planted(half):
             with contextlib.redirect_stdout(io.StringIO()):
-                result = outcome(half, name, Path(folder) / name)
+                result = outcome(half, name, Path(folder) / name, budget_s=BUDGET_S)
             yield result
 
 

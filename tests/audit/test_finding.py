@@ -55,10 +55,12 @@ def test_notes_and_what_is_not_measurable_pass_nothing() -> None:
 def test_a_budget_ends_with_its_seconds_and_with_its_responses() -> None:
     now = [100.0]
     budget = Budget(lambda: now[0], 10.0, responses=3)
+    now[0] = 200.0
+    budget.begin()
     budget.take(2)
     with pytest.raises(OverBudgetError, match="max_responses=3"):
         budget.take(2)
-    now[0] = 110.0
+    now[0] = 210.0
     with pytest.raises(OverBudgetError, match="budget_s=10"):
         budget.take(1)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rmrl.audit.checks import CHECKS
+from rmrl.audit.checks import CHECKS, IN_ORDER
 from rmrl.config.load import compose_config, shipped
 from rmrl.config.schema import ScoreConfig
 from rmrl.offline.check_scoring import check_scoring
@@ -48,6 +48,7 @@ def test_a_sound_reward_passes_and_its_file_says_so_until_it_changes(
     table = capsys.readouterr().out
     verdicts = {name: check["verdict"] for name, check in report["checks"].items()}
     assert code == 0, table
+    assert tuple(verdicts) == IN_ORDER
     assert verdicts.pop("drift") == "not measurable"
     assert set(verdicts.values()) == {"pass"}
     assert max(map(len, table.splitlines())) <= 100

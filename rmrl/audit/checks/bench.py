@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from rmrl.audit.audit_rows import Row
 from rmrl.audit.finding import Finding, Limits
-from rmrl.audit.goldens import Goldens, find_goldens
+from rmrl.audit.goldens import FORMS, Goldens, find_goldens
 from rmrl.audit.laboratory import Laboratory
 from rmrl.audit.made_rows import in_form
 from rmrl.audit.subject import Subject
@@ -36,7 +36,7 @@ class Bench:
     subject: Subject
     rows: Sequence[Row]
     all_rows: Sequence[Row]
-    """Those of the file, beside the ones that each check is tried on."""
+    """Those in the file, beside the ones that each check is tried on."""
     limits: Limits
     laboratory: Laboratory | None = None
     made: bool = False
@@ -46,12 +46,17 @@ class Bench:
     out: Path = Path()
     _goldens: Goldens | None = None
 
+    def seconds(self, share: float) -> float:
+        """Return a share from the budget, at most what is left, at least a second."""
+        budget = self.subject.budget
+        return max(min(share * budget.seconds, budget.left_s), 1.0)
+
     async def goldens(self) -> Goldens:
         """Return right and wrong responses; the first call scores them. Made rows have their
         responses in the reward's form from then on."""
         if self._goldens is None:
             self._goldens = await find_goldens(self.subject, self.rows)
-            if self.made and self._goldens.template:
+            if self.made and self._goldens.forms:
                 self.rows = self.in_form(self.rows)
                 self.all_rows = self.in_form(self.all_rows)
         return self._goldens
@@ -59,9 +64,9 @@ class Bench:
     def in_form(self, rows: Sequence[Row]) -> list[Row]:
         """Return made rows with the responses in the form of the goldens."""
         assert self._goldens is not None
-        template = self._goldens.template
+        forms = self._goldens.forms
         return [
-            Row(prompt=row.prompt, responses=in_form(row.responses, template), labels=row.labels)
+            replace(row, responses=in_form(row.responses, FORMS[forms[row.prompt.data_source]]))
             for row in rows
         ]
 

@@ -34,6 +34,8 @@ ODD_RESPONSES = {
 _FAULTY = ("user_error", "timeout", "worker_lost", "provider_error")
 _MOST_ROWS = 12
 _ODD_ROWS = 2
+_SHARE = 0.2
+"""Part of the budget for calls of a rule in the laboratory."""
 _EMPTY = Example(prompt="", response="")
 
 
@@ -58,9 +60,9 @@ class Contract:
             scores = await bench.subject.score(odd)
         else:
             answers = await asyncio.to_thread(
-                _called, bench.laboratory, [*odd, *usual], bench.subject.budget.left_s
+                _called, bench.laboratory, [*odd, *usual], bench.seconds(_SHARE)
             )
-            findings = deeds(answers, limits=bench.limits)
+            findings = [*deeds(answers, limits=bench.limits), await _none(bench, usual[:1])]
             scores = [Score(value=0.0, status=a.status, detail=a.detail) for a in answers]
         names = list(ODD_RESPONSES) * _ODD_ROWS
         trials = list(map(_trial, names, odd, scores))
@@ -120,6 +122,25 @@ def deeds(answers: Sequence[Answer], *, limits: Limits) -> list[Finding]:
             rows=len(facts),
         ),
     ]
+
+
+async def _none(bench: Bench, cases: Sequence[Case]) -> Finding:
+    """Return what a rule does with None where a response is due. rmrl never sends it, but other
+    trainers do if a response was lost."""
+    name, tried = "contract.none", "None in the place of a response"
+    assert bench.laboratory is not None
+    condition = Condition(name=name, order=(0,) * len(cases), no_text=True)
+    answers = await asyncio.to_thread(
+        bench.laboratory.answers, cases, [condition], timeout_s=bench.seconds(_SHARE)
+    )
+    listed = answers.get(name, [])
+    if not listed:
+        return unmeasured(name, tried, "no call ended")
+    (answer,) = listed
+    said = answer.detail
+    if answer.value is not None:
+        said = f"it gets the score {answer.value:g}"
+    return noted(name, tried, said, rows=1)
 
 
 def _listed(facts: Sequence[Mapping[str, Any]], what: str) -> list[str]:

@@ -13,7 +13,7 @@ from typing import ClassVar
 from rmrl.audit.audit_rows import Row
 from rmrl.audit.checks.bench import Bench, Probe
 from rmrl.audit.finding import Finding, Trial, noted, unmeasured
-from rmrl.audit.goldens import LABELLED, Golden, Goldens
+from rmrl.audit.goldens import FORMS, LABELLED, Golden, Goldens
 from rmrl.audit.subject import Case, Score
 from rmrl.rewards.attacks import Attack, load_attacks
 
@@ -75,10 +75,9 @@ def separation(bench: Bench, goldens: Goldens) -> list[Finding]:
         )
         rejected.append(Trial(tie and not high, right))
         accepted_wrong.append(Trial(tie and high, wrong))
-    tried = "the reference in twelve forms"
-    if goldens.form == LABELLED:
-        tried = LABELLED
-    forms = f"{tried}, best: {goldens.form}"
+    forms = f"the reference in {len(FORMS)} forms, best: {goldens.form}"
+    if not goldens.forms:
+        forms = LABELLED
     wrong_fault = "accepted"
     if constant:
         wrong_fault = f"accepted: all scores are {finite[0]:g}"
@@ -96,10 +95,10 @@ def null_text(name: str, golden: Golden, goldens: Goldens) -> str | None:
         return NULLS[name]
     if name in _TEXT:
         return _TEXT[name](golden)
-    if not goldens.template:
+    if not golden.template:
         return None
     if name == "form without content":
-        return goldens.text("") if goldens.text("").strip() else None
+        return golden.text("") if golden.text("").strip() else None
     others = [each.row.answer for each in goldens.rows if each.row.answer != golden.row.answer]
     others = list(dict.fromkeys(others))[:6]
     if len(others) < 2 or any(golden.row.answer in other for other in others):

@@ -91,4 +91,5 @@ def judged(name: str, tried: str, curve_PK: np.ndarray, steps: list[int], bench:
         high=high,
         power=f"a fall of {(high - low) / 2:.2f}",
         verdict=verdict,
+        curve=dict(zip(map(str, steps), mean_K.tolist(), strict=True)),
     )

@@ -24,6 +24,12 @@ TOLERANCE = 1e-6
 _OF_MODELS = 1e-2
 """The same for scores that a model computes in batches."""
 _MOST_ROWS = 16
+_OF_ALL = ("again", "order")
+"""What a model is asked for, too."""
+_WHY_NOT = "no seconds were left, or the reward compares responses"
+_SHARED = 4
+_SHARE = 0.3
+"""Part of the budget for a rule in the laboratory."""
 _SHIFT_S = 201 * 24 * 3600 + 11 * 3600 + 37 * 60 + 1
 """Another season, weekday, hour and minute."""
 _DAY_S = 30 * 3600
@@ -60,8 +66,7 @@ class Repeatability:
         if bench.laboratory is None:
             runs, tolerance = await _of_model(bench, cases), _OF_MODELS
         else:
-            seconds = max(bench.subject.budget.left_s, 1.0)
-            runs = await asyncio.to_thread(_of_rule, bench.laboratory, cases, seconds)
+            runs = await asyncio.to_thread(_of_rule, bench.laboratory, cases, bench.seconds(_SHARE))
             runs |= await _of_batches(bench, cases)
             tolerance = TOLERANCE
         if "first" not in runs:
@@ -77,8 +82,11 @@ async def mixed_cases(bench: Bench) -> list[Case]:
     cases: list[Case] = []
     for golden in goldens.rows[:_MOST_ROWS]:
         cases += [golden.row.case(golden.right_text), golden.row.case(golden.wrong_text)]
-    for row in bench.rows[:_MOST_ROWS]:
+    rows = [row for row in bench.rows[:_MOST_ROWS] if row.responses]
+    for number, row in enumerate(rows):
         cases += map(row.case, row.responses[:2])
+        if number < _SHARED:
+            cases += map(row.case, rows[number - 1].responses[:2])
     return list({case.key: case for case in cases}.values())
 
 
@@ -89,13 +97,13 @@ def _of_rule(
     backwards = order[::-1]
     conditions = [
         Condition(name="first", order=order),
-        Condition(name="again", order=order),
+        Condition(name="earlier rows", order=order, alone=False),
+        Condition(name="order", order=backwards, alone=False),
         Condition(name="random numbers", order=order, seed=1),
+        Condition(name="again", order=order),
         Condition(name="hash seed", order=order, hash_seed=1),
         Condition(name="clock", order=order, shift_s=_SHIFT_S),
         Condition(name="next day", order=order, shift_s=_DAY_S),
-        Condition(name="earlier rows", order=order, alone=False),
-        Condition(name="order", order=backwards, alone=False),
     ]
     answers = laboratory.answers(cases, conditions, timeout_s=seconds)
     runs: dict[str, list[float]] = {}
@@ -141,6 +149,8 @@ def findings(
     explained: set[int] = set()
     for name, tried in TRIED.items():
         if name not in runs:
+            if name in _OF_ALL or bench.laboratory is not None:
+                several.append(unmeasured(f"repeatability.{name}", tried, _WHY_NOT))
             continue
         base = runs["together" if name == "batches" and "together" in runs else "first"]
         if name == "order":

@@ -1,0 +1,1 @@
+"""Does an audit predict what training on a reward does to gold?"""

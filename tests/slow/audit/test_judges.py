@@ -1,0 +1,83 @@
+"""`rmrl audit` of real judges: a scalar model, a judge that answers with a probability, and a reward
+behind an endpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.slow.serve.test_process import REPOSITORY, server
+
+LIMIT_S = 1800.0
+QUESTION = "Is the final answer of the response right?"
+
+
+def audited(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
+    """Audit in a process of its own; return the exit code and audit.json."""
+    out = folder / "audit"
+    done = subprocess.run(
+        [sys.executable, "-m", "rmrl.main_audit", f"out={out}", "audit.budget_s=900", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode in (0, 1), done.stderr[-3000:]
+    return done.returncode, json.loads((out / "audit.json").read_text(encoding="utf-8"))
+
+
+def findings(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """All findings by name."""
+    checks = report["checks"].values()
+    return {each["name"]: each for check in checks for each in check["findings"]}
+
+
+def test_a_scalar_model_that_reads_no_reference_accepts_wrong_answers(
+    tmp_path: Path, ms_marco: Path
+) -> None:
+    spec = f"++reward.specs.relevance={{path: {ms_marco}, engine: {{name: hf}}}}"
+    code, report = audited(tmp_path, "reward.models=[relevance]", spec, "audit.rows=12")
+    verdicts = {name: check["verdict"] for name, check in report["checks"].items()}
+    assert (code, verdicts["contract"], verdicts["repeatability"]) == (1, "pass", "pass")
+    named = findings(report)
+    assert named["golden.wrong"]["verdict"] == "fail"
+    (example, *_) = named["golden.wrong"]["examples"]
+    assert "####" in example["read"] or "boxed" in example["read"]
+    assert "tokens and" in named["cost.rest"]["found"]
+
+
+def test_a_small_judge_is_asked_for_every_finding_and_compared_with_itself(
+    tmp_path: Path, smollm2: Path
+) -> None:
+    spec = (
+        f"++reward.specs.judge={{kind: generative, path: {smollm2}, question: '{QUESTION}',"
+        " score_tokens: {Yes: 1, No: 0}, engine: {name: hf}}"
+    )
+    words = ["reward.models=[judge]", spec, "audit.rows=6"]
+    words += ["audit.checks=[contract,repeatability,agreement,cost,drift]"]
+    _, first = audited(tmp_path, *words)
+    named = findings(first)
+    assert named["repeatability.again"]["rows"] >= 12
+    assert named["cost.seconds"]["value"] > 0
+    _, second = audited(tmp_path, *words, f"against={tmp_path / 'audit' / 'audit.json'}")
+    named = findings(second)
+    assert named["drift.scores"]["verdict"] == "note"
+    assert named["drift.mean"]["verdict"] == "pass"
+    assert named["drift.verdicts"]["verdict"] == "pass"
+
+
+def test_a_reward_behind_an_endpoint_is_audited_as_it_is(tmp_path: Path) -> None:
+    keys = ["reward.models=[gsm8k]", "serve.wires=[native,slime]", "trainer.device=cpu"]
+    with server(tmp_path, *keys) as running:
+        running.wait_until(200)
+        spec = f"++reward.specs.house={{kind: remote, wire: slime, url: {running.address}/slime}}"
+        code, report = audited(tmp_path, "reward.models=[house]", spec, "audit.rows=12")
+    named = findings(report)
+    failed = [name for name, each in named.items() if each["verdict"] == "fail"]
+    assert (code, failed) == (0, []), [named[name] for name in failed]
+    assert "best: ####" in named["golden.references"]["tried"]
