@@ -226,9 +226,10 @@ class WorkerGroup:
         finished.
         """
         arguments = per_rank if per_rank is not None else [()] * len(self.workers)
-        calls: list[Coroutine[Any, Any, Any]] = []
-        for worker, args in zip(self.workers, arguments, strict=True):
-            calls.append(worker.result(method, *args, timeout_s=timeout_s))
+        calls = [
+            worker.result(method, *args, timeout_s=timeout_s)
+            for worker, args in zip(self.workers, arguments, strict=True)
+        ]
         try:
             return list(await asyncio.gather(*calls))
         except TimeoutError as error:

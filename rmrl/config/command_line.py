@@ -44,10 +44,11 @@ class CommandLine:
 
     def without_flags(self) -> CommandLine:
         """Return the line with its overrides alone."""
-        overrides: list[str] = []
-        for before, word in zip(["", *self.overrides], self.overrides, strict=False):
-            if not is_flag(word, before):
-                overrides.append(word)
+        overrides = [
+            word
+            for before, word in zip(["", *self.overrides], self.overrides, strict=False)
+            if not is_flag(word, before)
+        ]
         return replace(self, overrides=overrides)
 
     def with_files(self, overrides: Sequence[str]) -> list[str]:

@@ -101,7 +101,5 @@ def between_people(items: Sequence[Item]) -> Numbers:
     ]
     if not votes or len(set(map(len, votes))) > 1:
         return {"people_kappa": [], "people_alpha": None}
-    kappas: list[float | None] = []
-    for first, second in combinations(zip(*votes, strict=True), 2):
-        kappas.append(kappa(first, second))
+    kappas = [kappa(first, second) for first, second in combinations(zip(*votes, strict=True), 2)]
     return {"people_kappa": kappas, "people_alpha": alpha(votes)}

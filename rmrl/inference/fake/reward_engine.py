@@ -82,9 +82,7 @@ def word_vector(text: str) -> tuple[float, ...]:
     order and case; texts that share words are similar."""
     words = text.lower().split() or [""]
     digests = [hashlib.sha256(word.encode()).digest() for word in words]
-    means: list[float] = []
-    for column in zip(*digests, strict=True):
-        means.append(sum(column) / len(words) - 127.5)
+    means = [sum(column) / len(words) - 127.5 for column in zip(*digests, strict=True)]
     length = math.sqrt(sum(map(operator.mul, means, means)))
     return tuple(x / length for x in means)
 

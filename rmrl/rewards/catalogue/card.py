@@ -16,11 +16,6 @@ class Licence:
     attribution."""
 
 
-LLAMA = "its use policy and, above 700 million monthly users, a licence from Meta apply"
-"""Restriction by the Llama community licences."""
-UNKNOWN = Licence("not found", "its licence was not found: read the model's card before use")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
     """One family: models that are asked and read in the same way."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rmrl.config.yaml_file import read_yaml
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
 from rmrl.rewards.catalogue import families
@@ -29,9 +29,9 @@ class Preset:
     spec: Mapping[str, Any]
     """Entries of `reward.specs.<name>`, without `path`."""
     file: Path
-    """The family's file."""
+    """The family's drop-in, else its table."""
     is_dropin: bool
-    """The file renders the model's input and reads its answer."""
+    """Whether `file` renders the model's input and reads its answer."""
 
     @property
     def licence(self) -> Licence:
@@ -43,17 +43,21 @@ class Preset:
 def presets() -> dict[str, Preset]:
     """All presets, family by family."""
     found: dict[str, Preset] = {}
-    for file in sorted(Path(families.__path__[0]).glob("[!_]*.py")):
-        module = importlib.import_module(f"{families.__name__}.{file.stem}")
-        card: Card = module.CARD
+    for table in sorted(Path(families.__path__[0]).glob("*.yaml")):
+        entries = dict(read_yaml(table))
+        spec = entries.pop("spec")
+        licences = {name: Licence(**terms) for name, terms in entries.pop("licences", {}).items()}
+        licence = Licence(**entries.pop("licence"))
+        card = Card(**entries, licence=licence, licences=licences)
+        dropin = table.with_suffix(".py")
         for name, path in card.models.items():
             found[name] = Preset(
                 name=name,
                 path=path,
                 card=card,
-                spec=module.SPEC,
-                file=file,
-                is_dropin=hasattr(module, "rm_preprocess"),
+                spec=spec,
+                file=dropin if dropin.exists() else table,
+                is_dropin=dropin.exists(),
             )
     return found
 

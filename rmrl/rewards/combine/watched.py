@@ -38,9 +38,7 @@ def takes_part(
     part_BC = applies_BC & (weights_BC != 0)
     # Columns of each component's gates; an ensemble has those of its members as well.
     column_of = {spec.name: c for c, spec in enumerate(specs)}
-    names_of: dict[str, tuple[str, ...]] = {}
-    for spec in (*parts, *specs):
-        names_of[spec.name] = gates_of(spec, settings)
+    names_of = {spec.name: gates_of(spec, settings) for spec in (*parts, *specs)}
     gates: list[list[int]] = []
     for spec in specs:
         names = list(names_of[spec.name])

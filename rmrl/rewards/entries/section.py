@@ -376,6 +376,7 @@ class Section:
         """
         dropin = self.dropin
         reads_otherwise = any(getattr(options, name, None) for name in ("score_tokens", "parser"))
+        reads_otherwise |= getattr(options, "verdict", "parse") != "parse"
         if (
             dropin is not None
             and dropin.preprocess is not None

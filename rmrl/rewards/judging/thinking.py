@@ -11,6 +11,7 @@ __all__ = ["opens_thinking", "strip_thinking", "without_blocks"]
 
 _OPENING = rf"(?:<{NAMES}>|\[THINK\]|◁think▷)"
 _CLOSING = rf"(?:</{NAMES}>|\[/THINK\]|◁/think▷)"
+TAGS = re.compile(f"({_OPENING}|{_CLOSING})", re.IGNORECASE)
 _OPEN = re.compile(_OPENING, re.IGNORECASE)
 _CLOSING_TAG = re.compile(_CLOSING, re.IGNORECASE)
 _CLOSE = re.compile(rf"^.*{_CLOSING}", re.DOTALL | re.IGNORECASE)

@@ -50,10 +50,11 @@ def within_host_memory(plans: Sequence[EnginePlan], free_bytes: int) -> list[Eng
     """
     fitting = list(plans)
     while sum(plan.host_bytes for plan in fitting) > free_bytes:
-        sizes: dict[int, int] = {}
-        for number, plan in enumerate(fitting):
-            if _is_open(plan) and plan.replicas > 1:
-                sizes[number] = plan.host_bytes
+        sizes = {
+            number: plan.host_bytes
+            for number, plan in enumerate(fitting)
+            if _is_open(plan) and plan.replicas > 1
+        }
         if not any(sizes.values()):
             break
         index = max(sizes, key=lambda number: sizes[number])

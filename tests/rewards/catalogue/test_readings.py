@@ -22,7 +22,7 @@ def read(name: str, text: str, *, response: str = "the response") -> Any:
     """What rm_postprocess makes of a judge's text."""
     found = dropin(name)
     assert found.postprocess is not None
-    judged: Any = (response, "the other") if found.spec["kind"] in PAIRS else response
+    judged: Any = (response, "the other") if preset_of(name).spec["kind"] in PAIRS else response
     arguments = {"responses": [judged]}
     names = found.postprocess.__code__.co_varnames[: found.postprocess.__code__.co_argcount]
     return found.postprocess([text], **{k: v for k, v in arguments.items() if k in names})[0]
@@ -32,7 +32,7 @@ def rendered(name: str, **row: Any) -> Any:
     """What rm_preprocess makes of one row."""
     found = dropin(name)
     assert found.preprocess is not None
-    shown: Any = ("FIRST", "SECOND") if found.spec["kind"] in PAIRS else "FIRST"
+    shown: Any = ("FIRST", "SECOND") if preset_of(name).spec["kind"] in PAIRS else "FIRST"
     columns = {"ground_truths": [row.get("truth", "TRUTH")], "extra_infos": [row.get("info", {})]}
     names = found.preprocess.__code__.co_varnames[: found.preprocess.__code__.co_argcount]
     named = {key: value for key, value in columns.items() if key in names}

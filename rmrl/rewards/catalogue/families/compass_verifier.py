@@ -5,33 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rmrl.rewards.catalogue.card import Card, Licence
 from rmrl.rewards.catalogue.rows import prompt_file, reference_prompts, verdicts
 
-CARD = Card(
-    title="CompassVerifier",
-    models={
-        "compass-verifier-3b": "opencompass/CompassVerifier-3B",
-        "compass-verifier-7b": "opencompass/CompassVerifier-7B",
-        "compass-verifier-32b": "opencompass/CompassVerifier-32B",
-    },
-    licence=Licence("Apache-2.0"),
-    reads=(
-        "question, reference and response; A (correct) is 1, B (incorrect) and C (invalid) are 0,"
-        " as its README says to count them"
-    ),
-    paper="https://arxiv.org/abs/2508.03686",
-    source="https://github.com/open-compass/CompassVerifier (src/prompts.py, CV_PROMPT; README.md)",
-    tried=(
-        "prompt word for word from the repository; reading on the answers that its README records,"
-        " those of its reasoning prompt included; not run with the weights"
-    ),
-)
-SPEC: dict[str, Any] = {
-    "kind": "generative",
-    "fence": False,
-    "sampling": {"max_tokens": 2048, "temperature": 0.0},
-}
 _PROMPT = prompt_file(__file__)
 
 

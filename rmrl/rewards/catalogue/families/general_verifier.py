@@ -6,29 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rmrl.rewards.answers.format import last_boxed
-from rmrl.rewards.catalogue.card import Card, Licence
 from rmrl.rewards.catalogue.rows import prompt_file, reference_prompts, verdicts
 
-CARD = Card(
-    title="general-verifier",
-    models={"general-verifier": "TIGER-Lab/general-verifier"},
-    licence=Licence("Apache-2.0"),
-    reads=(
-        "question, reference and the response's last \\boxed{} (without one the whole response);"
-        " 'Final Decision: Yes' is 1, 'Final Decision: No' is 0"
-    ),
-    paper="https://arxiv.org/abs/2505.14652",
-    source="https://huggingface.co/TIGER-Lab/general-verifier (its example)",
-    tried=(
-        "prompt and reading on the card's example and on answers written in its form; not run with"
-        " the weights"
-    ),
-)
-SPEC: dict[str, Any] = {
-    "kind": "generative",
-    "fence": False,
-    "sampling": {"max_tokens": 1024, "temperature": 0.0},
-}
 _PROMPT = prompt_file(__file__)
 
 

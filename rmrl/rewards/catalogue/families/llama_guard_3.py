@@ -5,35 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rmrl.rewards.catalogue.card import LLAMA, Card, Licence
 from rmrl.rewards.catalogue.rows import turns_of
 
-CARD = Card(
-    title="Llama Guard 3",
-    models={"llama-guard-3-8b": "meta-llama/Llama-Guard-3-8B"},
-    licence=Licence("Llama 3.1 Community License", LLAMA),
-    reads=(
-        "the last user turn, or the row's rm_prompt where it has one (a conversation with its"
-        " earlier turns), and the response, through the model's own chat template, which holds the"
-        " policy. The template knows user and assistant in turn: a system turn is put in front of"
-        " the first user turn; safe is 1, unsafe is 0 with the violated"
-        " categories (S1 to S14) as the column `categories`"
-    ),
-    paper="https://arxiv.org/abs/2312.06674",
-    source=(
-        "https://www.llama.com/docs/model-cards-and-prompt-formats/llama-guard-3 (the form of the"
-        " answer)"
-    ),
-    tried=(
-        "turns, and reading on answers in the form of its model card; not run with the weights,"
-        " so that its chat template was not seen to render them"
-    ),
-)
-SPEC: dict[str, Any] = {
-    "kind": "generative",
-    "fence": False,
-    "sampling": {"max_tokens": 32, "temperature": 0.0},
-}
 _CATEGORIES = tuple(f"S{number}" for number in range(1, 15))
 
 

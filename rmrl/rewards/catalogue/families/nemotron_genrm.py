@@ -5,37 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rmrl.rewards.catalogue.card import LLAMA, Card, Licence
 from rmrl.rewards.catalogue.rows import turns_of, verdicts
-
-CARD = Card(
-    title="Nemotron GenRM",
-    models={
-        "nemotron-genrm-49b": "nvidia/Llama-3_3-Nemotron-Super-49B-GenRM",
-        "nemotron-genrm-49b-multilingual": "nvidia/Llama-3_3-Nemotron-Super-49B-GenRM-Multilingual",
-    },
-    licence=Licence("NVIDIA Open Model License and Llama 3.3 Community License", LLAMA),
-    reads=(
-        "the last user turn, or the row's rm_prompt where it has one, and two responses in both"
-        " orders, as turns of the roles response_1 and response_2 that its chat template"
-        " knows; of its ranking score, 1 (the first is much better) is 1, 6 is 0, and"
-        " each step between is 0.2"
-    ),
-    paper="https://arxiv.org/abs/2505.11475",
-    source=(
-        "https://huggingface.co/nvidia/Llama-3_3-Nemotron-Super-49B-GenRM; roles and form of the"
-        " answer in NVIDIA's NeMo Gym (its GenRM model and its tests of generative reward models)"
-    ),
-    tried=(
-        "turns, and reading on the valid answer of NeMo Gym's tests; the card's own recorded answer"
-        " was not found; not run with the weights"
-    ),
-)
-SPEC: dict[str, Any] = {
-    "kind": "group",
-    "fence": False,
-    "sampling": {"max_tokens": 8192, "temperature": 0.0},
-}
 
 
 def rm_preprocess(

@@ -5,35 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rmrl.rewards.catalogue.card import Card, Licence
 from rmrl.rewards.catalogue.rows import prompt_file, question_of, verdicts
 from rmrl.rewards.kinds.judge.asking import fill
 
-CARD = Card(
-    title="Prometheus 2 (absolute grading)",
-    models={
-        "prometheus-2-7b": "prometheus-eval/prometheus-7b-v2.0",
-        "prometheus-2-8x7b": "prometheus-eval/prometheus-8x7b-v2.0",
-    },
-    licence=Licence("Apache-2.0"),
-    reads=(
-        "instruction, response, the reference where the row has one, and a rubric: that of"
-        " extra_info.rubric, else the project's own on helpfulness; [RESULT] 1 to 5, of which 1 is"
-        " 0 and 5 is 1"
-    ),
-    paper="https://arxiv.org/abs/2405.01535",
-    source="https://github.com/prometheus-eval/prometheus-eval (prompts.py, parser.py, Apache-2.0)",
-    tried=(
-        "prompt word for word, the system prompt in front of it in the user turn since Mistral's"
-        " template has no system turn; reading on the outputs of the project's tests; not run with"
-        " the weights"
-    ),
-)
-SPEC: dict[str, Any] = {
-    "kind": "generative",
-    "fence": False,
-    "sampling": {"max_tokens": 1024, "temperature": 0.0},
-}
 _PROMPT = prompt_file(__file__)
 _SYSTEM = (
     "You are a fair judge assistant tasked with providing clear, objective feedback based on"

@@ -6,35 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from rmrl.rewards.catalogue.card import UNKNOWN, Card
 from rmrl.rewards.catalogue.rows import prompt_file, question_of, verdicts
 
-CARD = Card(
-    title="RM-R1 (instruct)",
-    models={
-        "rm-r1-qwen2.5-7b": "gaotang/RM-R1-Qwen2.5-Instruct-7B",
-        "rm-r1-qwen2.5-14b": "gaotang/RM-R1-Qwen2.5-Instruct-14B",
-        "rm-r1-qwen2.5-32b": "gaotang/RM-R1-Qwen2.5-Instruct-32B",
-    },
-    licence=UNKNOWN,
-    reads=(
-        "question and two responses, in both orders; it writes a rubric or a solution, then"
-        " <answer>[[A]]</answer> or <answer>[[B]]</answer>"
-    ),
-    paper="https://arxiv.org/abs/2505.02387",
-    source="https://github.com/RM-R1-UIUC/RM-R1 (demo/demo.ipynb: the prompts of a single turn)",
-    tried=(
-        "prompt word for word from the demo; reading on the answer that the demo records; not run"
-        " with the weights. A conversation of several turns is put into the single-turn prompt"
-    ),
-)
 _QUOTES = re.compile(r"<(quote|summary)_([AB])>.*?</\1_\2>", re.DOTALL)
 """The model's own marks around what it took from the responses."""
-SPEC: dict[str, Any] = {
-    "kind": "group",
-    "fence": False,
-    "sampling": {"max_tokens": 4096, "temperature": 0.0},
-}
 _SYSTEM = prompt_file(__file__)
 
 

@@ -5,33 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rmrl.rewards.catalogue.card import Card, Licence
 from rmrl.rewards.catalogue.rows import prompt_file, reference_prompts, verdicts
 
-CARD = Card(
-    title="xVerify",
-    models={
-        "xverify-0.5b": "IAAR-Shanghai/xVerify-0.5B-I",
-        "xverify-1b": "IAAR-Shanghai/xVerify-1B-I",
-        "xverify-7b": "IAAR-Shanghai/xVerify-7B-I",
-    },
-    licence=Licence("CC-BY-NC-ND-4.0", "no commercial use, and no adapted versions"),
-    reads="question, response and reference; Correct is 1, Incorrect is 0",
-    paper="https://arxiv.org/abs/2504.10481",
-    source=(
-        "https://github.com/IAAR-Shanghai/xVerify (src/xVerify/eval.py, read in copies of that file"
-        " by others, which agree); the licence is that of the card of xVerify-1B-I"
-    ),
-    tried=(
-        "prompt and reading on answers in the form that the prompt asks for, as its cards record"
-        " none; not run with the weights"
-    ),
-)
-SPEC: dict[str, Any] = {
-    "kind": "generative",
-    "fence": False,
-    "sampling": {"max_tokens": 32, "temperature": 0.0},
-}
 _PROMPT = prompt_file(__file__)
 
 

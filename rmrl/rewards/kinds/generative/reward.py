@@ -22,6 +22,11 @@ from rmrl.inference.reward_engine_base import GenerateRequest, Runner, TextOutpu
 from rmrl.rewards.dropins.dropin import DropIn
 from rmrl.rewards.dropins.verdict import check_verdict
 from rmrl.rewards.judging.parser import Parser, parser_problem
+from rmrl.rewards.kinds.judge.asked import (
+    asking_problem,
+    asks_for_level,
+    verdict_problems,
+)
 from rmrl.rewards.kinds.judge.asking import answer_form, conversation_text, question_of
 from rmrl.rewards.kinds.judge.case import Case, Vote, judge_columns
 from rmrl.rewards.kinds.judge.judge import Judge
@@ -93,6 +98,10 @@ class GenerativeReward(Kind):
         `on_scale`. False: the score is the verdict itself."""
         fence: bool = True
         """Responses stand between markers that they cannot contain."""
+        verdict: str = "parse"
+        """parse: the verdict is read from the judge's text. ask: the judge is asked for a level on
+        `scale` behind its text, and the likeliest one counts. expect: asked in the same way, the
+        levels' mean by their probabilities counts."""
         parser: str = ""
         """Regular expression that reads the verdict, instead of rm_postprocess: its group
         (?P<score>...) is the verdict, other named groups are columns."""
@@ -122,7 +131,14 @@ class GenerativeReward(Kind):
         read_all = None
         if self._parser is None and spec.dropin is not None and spec.dropin.postprocess is not None:
             read_all = self._read_all
-        self._judge = Judge(spec, context, self._sampling, read=self._read, read_all=read_all)
+        self._judge = Judge(
+            spec,
+            context,
+            self._sampling,
+            read=self._read,
+            read_all=read_all,
+            asks=asks_for_level(self._options.verdict, self._options.scale, spec.name),
+        )
         # With a parser the rubric alone states the form of the answer.
         self._answer_form = ""
         if self._parser is None:
@@ -172,12 +188,22 @@ class GenerativeReward(Kind):
                 f"{where}.scale={options.scale!r}: give the lowest and the highest verdict, e.g."
                 " [0,10], or [] for any number"
             )
+        else:
+            problems += verdict_problems(options.verdict, scale, where)
         return problems
 
     @classmethod
     def dropin_problem(cls, dropin: DropIn | None, options: Options, sampling: Sampling) -> str:
         """Why the reward has no question or no way to read the answer, as the end of a sentence; ""
         without a problem."""
+        problem = asking_problem(
+            options.verdict,
+            sampling,
+            reads=dropin is not None and dropin.postprocess is not None,
+            entries=[name for name in ("parser", "score_tokens") if getattr(options, name)],
+        )
+        if problem:
+            return problem
         if options.votes_until:
             problem = sampling_problem(options.votes_until, sampling, options.min_votes)
             if problem:
@@ -229,7 +255,7 @@ class GenerativeReward(Kind):
                 for case, samples in zip(cases, outputs, strict=True)
             ]
             return self._judge.results(rendered, judged)
-        self._judge.add_votes(cases, outputs)
+        await self._judge.add_votes(cases, outputs)
         if self._until is not None:
             await self._vote_on(cases, self._until)
         if self._meta is not None:
@@ -258,7 +284,7 @@ class GenerativeReward(Kind):
                     requests += generate_requests([case.read], sampling)
             if not disputed:
                 return
-            self._judge.add_votes(disputed, await self._judge.send(requests))
+            await self._judge.add_votes(disputed, await self._judge.send(requests))
 
     def _result(self, case: Case) -> ScoreResult:
         """The score of one response, or why it has none."""

@@ -122,6 +122,11 @@ class Table:
                 cached = cached and output.cached
                 if counts:
                     tokens_out += output.tokens_out
+            for answer in outcome.answers:
+                cached = cached and answer.cached
+                if counts:
+                    tokens_in += answer.tokens_in
+                    tokens_out += answer.tokens_out
             for scored in outcome.further:
                 if counts:
                     tokens_in += scored.tokens_in

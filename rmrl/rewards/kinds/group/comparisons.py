@@ -179,10 +179,9 @@ def tally(n: int, games: Sequence[Game]) -> tuple[list[float], list[int]]:
 
 def win_rates(n: int, games: Sequence[Game]) -> list[float | None]:
     """Points per game, 0 .. 1; None for a response without a game."""
-    rates: list[float | None] = []
-    for points, played in zip(*tally(n, games), strict=True):
-        rates.append(points / played if played else None)
-    return rates
+    return [
+        points / played if played else None for points, played in zip(*tally(n, games), strict=True)
+    ]
 
 
 def bradley_terry(

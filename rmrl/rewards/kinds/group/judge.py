@@ -7,6 +7,7 @@ Pairs are called A and B, lists are numbered from 1, always in the displayed ord
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, starmap
@@ -22,7 +23,9 @@ from rmrl.rewards.kinds.group.votes import (
     dropin_vote,
     outcome,
     own_vote,
+    pair_scores,
 )
+from rmrl.rewards.kinds.judge.asked import Asks
 from rmrl.rewards.kinds.judge.asking import (
     answer_form,
     conversation_text,
@@ -50,11 +53,13 @@ from rmrl.rewards.kinds.shared.truncation import (
     fitted,
     item_passages,
     items_rebuilt,
-    judge_limit,
 )
 from rmrl.rewards.kinds.shared.untrusted import Fence
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Sampling, ScoreItem
+
+_OWN_VERDICT = re.compile(r"(?:^|\n)[^\n]{0,40}\[\[\w+\]\]\W{0,9}$")
+"""A verdict in the required form that ends the judge's text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +77,8 @@ class JudgeSettings:
     """Meaning of "both" and "neither": tie or none."""
     parser: str = ""
     """A user's own regular expression, or ""."""
+    asks: bool = False
+    """The judge is asked for its verdict on a pair behind its reasons."""
     keep: int = 0
     """Votes of each comparison that a second model keeps; 0: there is none, and all count."""
 
@@ -134,12 +141,22 @@ class GroupJudge:
         read_all = None
         if self._dropin is not None and self._reading.parser is None:
             read_all = self._read_all
+        asks = None
+        if settings.asks:
+            asks = Asks(
+                levels=settings.choices,
+                scores_of=lambda verdict: pair_scores(CHOICES[verdict.level]),
+                where=f"reward.specs.{spec.name}.verdict=ask",
+                prefix="\n\nVerdict: [[",
+                own=_OWN_VERDICT,
+            )
         self._judge = Judge(
             spec,
             context,
             spec.sampling,
             read=lambda case, sample: own_vote(case, sample, self._reading),
             read_all=read_all,
+            asks=asks,
         )
 
     async def compare(self, comparisons: Sequence[Responses]) -> list[Outcome]:
@@ -153,7 +170,7 @@ class GroupJudge:
             if self._dropin is None:
                 sampling = self._settings.constrained(sampling, len(case.items))
             requests += generate_requests([case.read], sampling)
-        self._judge.add_votes(readable, await self._judge.send(requests))
+        await self._judge.add_votes(readable, await self._judge.send(requests))
         if self._meta is not None:
             await self._meta.choose(
                 readable, ask_again=lambda others: [case.read for case in self._uncut(others)]
@@ -165,7 +182,7 @@ class GroupJudge:
     def cases(self, comparisons: Sequence[Responses]) -> list[Case]:
         """Every comparison as rendered. Its prompt and responses are cut where they do not fit,
         unless `overlong` is missing."""
-        limit = judge_limit(self._spec, self._judge.tokenizer, self._sampling)
+        limit = self._judge.limit
         if limit is None:
             return self._uncut(comparisons)
         cutting = Cutting[Responses, Case](

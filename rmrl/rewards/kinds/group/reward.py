@@ -33,6 +33,7 @@ from rmrl.rewards.kinds.group.comparisons import (
 )
 from rmrl.rewards.kinds.group.judge import GroupJudge, JudgeSettings
 from rmrl.rewards.kinds.group.votes import Outcome
+from rmrl.rewards.kinds.judge.asked import asking_problem
 from rmrl.rewards.kinds.judge.asking import conversation_text
 from rmrl.rewards.kinds.judge.meta_votes import (
     MetaEntries,
@@ -94,6 +95,9 @@ class GroupReward(Kind):
         no_preference: str = "tie"
         """Without a drop-in: verdict of "both are equally good" and "neither is acceptable", tie or
         none (no verdict)."""
+        verdict: str = "parse"
+        """With `reasoning`, of pairs: parse reads the verdict from the judge's text, ask asks for
+        it behind the text."""
         parser: str = ""
         """Regular expression that reads the verdict, instead of rm_postprocess: (?P<verdict>...) is
         A, B, tie or a ranking; other named groups are columns."""
@@ -124,6 +128,7 @@ class GroupReward(Kind):
             no_preference=options.no_preference,
             parser=options.parser,
             keep=options.meta.get("keep", 0),
+            asks=options.verdict == "ask",
         )
         self._judge = GroupJudge(spec, context, settings)
 
@@ -136,11 +141,18 @@ class GroupReward(Kind):
             "aggregate": tuple(AGGREGATES),
             "no_preference": NO_PREFERENCE,
             "on_flip": FLIP_RULES,
+            "verdict": ("parse", "ask"),
         }
         for key, choices in choices_of.items():
             value = getattr(options, key)
             if value not in choices:
                 problems.append(f"{where}.{key}={value}: give {' or '.join(choices)}")
+        if options.verdict == "ask" and (options.how == "listwise" or not options.reasoning):
+            problems.append(
+                f"{where}.verdict=ask asks for the verdict on a pair behind the judge's reasons,"
+                f" and here how={options.how} and reasoning={options.reasoning}: give"
+                f" how=pairwise and reasoning=true, or leave verdict=parse"
+            )
         problems += meta_problems(options.meta, f"{where}.meta")
         problem = parser_problem(options.parser, "verdict")
         if problem:
@@ -163,9 +175,17 @@ class GroupReward(Kind):
         return problems
 
     @classmethod
-    def dropin_problem(cls, dropin: DropIn | None, options: Options, sampling: Sampling) -> str:  # noqa: ARG003
-        """Why a second model has no votes to choose from, as the end of a sentence; "" where it
-        has, or where there is none."""
+    def dropin_problem(cls, dropin: DropIn | None, options: Options, sampling: Sampling) -> str:
+        """Say why the judge cannot be asked, or why a second model has no votes to choose from. The
+        answer ends a sentence; "" without a problem."""
+        problem = asking_problem(
+            options.verdict,
+            sampling,
+            reads=dropin is not None and dropin.postprocess is not None,
+            entries=["parser"] * bool(options.parser),
+        )
+        if problem:
+            return problem
         return keep_problem(options.meta, sampling.n, "sampling.n")
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:

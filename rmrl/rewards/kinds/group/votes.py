@@ -43,6 +43,8 @@ class Outcome:
     choice among its votes."""
     left_out: int = 0
     """Tokens that were cut from its prompt and responses (`overlong`)."""
+    answers: tuple[TextOutput, ...] = ()
+    """The judge's answers when it was asked for its verdicts."""
     further: tuple[ScoreResult, ...] = ()
     """Results of the model that chose among its votes."""
 
@@ -129,6 +131,7 @@ def outcome(case: Case, *, requested: int) -> Outcome:
         detail,
         case.columns(),
         case.read.left_out + case.cut_by_choice()[0],
+        case.answers,
         tuple(case.second),
     )
 

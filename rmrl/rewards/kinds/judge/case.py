@@ -29,6 +29,8 @@ class Vote:
     """Why the text has no verdict. The sentence goes on with "in <the text>"."""
     columns: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further columns of the result."""
+    answers: tuple[TextOutput, ...] = ()
+    """What the judge answered when it was asked for the verdict behind its text."""
 
     @classmethod
     def of(cls, sample: JudgeSample, verdict: Verdict) -> Vote:
@@ -175,9 +177,18 @@ class Case:
             columns |= self.choice.columns(len(self.votes))
         return columns
 
+    @property
+    def answers(self) -> tuple[TextOutput, ...]:
+        """The answers behind all votes."""
+        return tuple(answer for vote in self.votes for answer in vote.answers)
+
     def shared(self) -> dict[str, Any]:
         """Columns that the result of every judge has, from all samples and the second model."""
         shared = judge_columns([vote.sample.output for vote in self.votes], self.read)
+        for answer in self.answers:
+            shared["tokens_in"] += answer.tokens_in
+            shared["tokens_out"] += answer.tokens_out
+            shared["cached"] &= answer.cached
         for scored in self.second:
             shared["tokens_in"] += scored.tokens_in
             if scored.status == "ok":

@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
+from rmrl.errors import ConfigError
 from rmrl.inference.reward_engine_base import GenerateRequest, TextOutput
+from rmrl.rewards.kinds.judge.asked import Asks, VerdictTree
 from rmrl.rewards.kinds.judge.asking import fill, template
 from rmrl.rewards.kinds.judge.case import Case, Vote
 from rmrl.rewards.kinds.judge.samples import JudgeSample
@@ -26,7 +28,7 @@ from rmrl.rewards.kinds.shared.rendering import (
     judge_reads,
     reads_all_at_once,
 )
-from rmrl.rewards.kinds.shared.truncation import judge_limit, with_cuts
+from rmrl.rewards.kinds.shared.truncation import Limit, judge_limit, with_cuts
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Sampling, ScoreItem, ScoreResult
 
@@ -47,13 +49,22 @@ class Judge:
         *,
         read: ReadText | None = None,
         read_all: ReadTexts | None = None,
+        asks: Asks | None = None,
     ) -> None:
-        """`read_all` is used where it is not None."""
+        """`read_all` is used where it is not None. With `asks` no text is read: the model is asked
+        for the verdict behind it."""
         self.spec = spec
         self.sampling = sampling
         self._context = context
         self._read = read
         self._read_all = read_all
+        self._asks = asks
+        if asks is not None and spec.remote is not None:
+            raise ConfigError(
+                f"{asks.where}: a server does not return the probabilities of chosen tokens; give a"
+                " checkpoint with path=<folder or hub id> instead, or read the server's texts with"
+                " verdict=parse"
+            )
         self._role = "main"
         if spec.remote is not None:
             self._role = "remote"
@@ -64,6 +75,21 @@ class Judge:
         if self.spec.remote is not None:
             return None
         return self._context.tokenizer(self.spec.engines["main"].path)
+
+    @cached_property
+    def _tree(self) -> VerdictTree:
+        """The verdicts to ask for, in the model's tokens."""
+        assert self._asks is not None
+        return self._asks.tree(self.tokenizer)
+
+    @property
+    def limit(self) -> Limit | None:
+        """Most tokens that an input may have, so that the text and the question find room."""
+        sampling = self.sampling
+        if self._asks is not None:
+            longest = sampling.max_tokens + self._tree.length
+            sampling = dataclasses.replace(sampling, max_tokens=longest)
+        return judge_limit(self.spec, self.tokenizer, sampling)
 
     # --- question
 
@@ -84,7 +110,7 @@ class Judge:
             ),
             tokenized=lambda reads, items: judge_inputs(spec, reads, items, tokenizer),
             at_once=reads_all_at_once(spec),
-            limit=judge_limit(spec, tokenizer, self.sampling),
+            limit=self.limit,
         )
 
     # --- texts
@@ -123,12 +149,14 @@ class Judge:
         if not requests:
             return []
         calls = self._context.calls_to(self._role)
-        deterministic = self.sampling.temperature == 0
+        deterministic = requests[0].sampling.temperature == 0
         return await calls.submit("generate", requests, deterministic=deterministic)
 
     # --- votes
 
-    def add_votes(self, cases: Sequence[Case], outputs: Sequence[Sequence[TextOutput]]) -> None:
+    async def add_votes(
+        self, cases: Sequence[Case], outputs: Sequence[Sequence[TextOutput]]
+    ) -> None:
         """Append to each case a vote for each of its samples. One that failed, or that was cut
         inside its thinking, is not read."""
         samples: list[tuple[Case, JudgeSample]] = [
@@ -136,6 +164,12 @@ class Judge:
             for case, of_case in zip(cases, outputs, strict=True)
             for output in of_case
         ]
+        if self._asks is not None:
+            for (case, _), vote in zip(
+                samples, await self._asked(samples, self._asks), strict=True
+            ):
+                case.votes.append(vote)
+            return
         readable = [each for each in samples if each[1].readable]
         if self._read_all is None:
             assert self._read is not None
@@ -147,6 +181,23 @@ class Judge:
         remaining = iter(votes)
         for case, sample in samples:
             case.votes.append(next(remaining) if sample.readable else Vote(sample))
+
+    async def _asked(self, samples: Sequence[tuple[Case, JudgeSample]], asks: Asks) -> list[Vote]:
+        """The vote behind each sample; one without scores where the judge cannot be asked."""
+        votes = [Vote(sample) for _, sample in samples]
+        texts = {place: asks.text(sample) for place, (_, sample) in enumerate(samples)}
+        cases = {
+            place: (samples[place][0], text) for place, text in texts.items() if text is not None
+        }
+        requests = await self._context.render(
+            lambda: asks.requests(list(cases.values()), self._tree, self.tokenizer)
+        )
+        outputs = [output for (output,) in await self.send(requests)]
+        count = len(self._tree.nodes)
+        for number, place in enumerate(cases):
+            answers = outputs[number * count : (number + 1) * count]
+            votes[place] = asks.vote(votes[place].sample, self._tree, answers)
+        return votes
 
     def results(
         self, rendered: Sequence[Rendered], judged: Sequence[ScoreResult]

@@ -37,6 +37,11 @@ class JudgeSample:
         """Whether there is a text to read."""
         return not self.output.failure and not self.cut
 
+    @property
+    def ended(self) -> bool:
+        """Whether the judge ended its text by itself, outside its thinking."""
+        return self.readable and bool(self.text) and self.output.finish_reason != "length"
+
     def failure(self, *, problem: str = "", reason: str = "") -> tuple[Status, str]:
         """(status, sentence) of a sample without a verdict.
 

@@ -34,6 +34,7 @@ class HolisticRubric(GenerativeReward):
             question=options.question or QUESTION,
             scale=options.scale,
             votes=options.votes,
+            verdict=options.verdict,
             fence=options.fence,
         )
         super().__init__(dataclasses.replace(spec, options=judging), context)

@@ -24,6 +24,7 @@ from rmrl.errors import ConfigError
 from rmrl.inference.reward_engine_base import GenerateRequest, Runner, TextOutput
 from rmrl.rewards.dropins.dropin import DropIn
 from rmrl.rewards.kinds.generative.reward import GenerativeReward, token_sampling
+from rmrl.rewards.kinds.judge.asked import asking_problem
 from rmrl.rewards.kinds.judge.asking import answer_form, conversation_text, fill, template
 from rmrl.rewards.kinds.judge.token_scores import ScoreTokens
 from rmrl.rewards.kinds.kind import Kind
@@ -140,7 +141,9 @@ class RubricReward(Kind):
         """Why it takes no drop-in, or which sampling it does not read, as the end of a sentence; ""
         without either."""
         if dropin is None:
-            if options.combine == HOLISTIC or (sampling.n == 1 and sampling.temperature == 0):
+            if options.combine == HOLISTIC:
+                return asking_problem(options.verdict, sampling, reads=False)
+            if sampling.n == 1 and sampling.temperature == 0:
                 return ""
             return (
                 f"has sampling.n={sampling.n} and sampling.temperature={sampling.temperature:g},"

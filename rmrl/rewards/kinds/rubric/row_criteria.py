@@ -10,6 +10,7 @@ from typing import Any
 from rmrl.config.numbers import is_number
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
+from rmrl.rewards.kinds.judge.asked import verdict_problems
 from rmrl.rewards.kinds.judge.asking import conversation_text
 from rmrl.rewards.kinds.judge.votes import VOTES
 from rmrl.rewards.kinds.rubric.columns import column_problems
@@ -23,7 +24,7 @@ from rmrl.types import ScoreItem
 
 HOLISTIC = "holistic"
 _READ_BY: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("question", "scale", "votes"), (HOLISTIC,)),
+    **dict.fromkeys(("question", "scale", "votes", "verdict"), (HOLISTIC,)),
     **dict.fromkeys(("hard", "pass_at", "columns"), tuple(COMBINERS)),
     "clip": ("weighted_mean",),
 }
@@ -65,6 +66,9 @@ class Options:
     """holistic: lowest and highest number; the score is the number's place between them."""
     votes: str = "mean"
     """holistic: combination of sampling.n numbers: mean, median or majority."""
+    verdict: str = "parse"
+    """holistic: parse reads the number from the judge's text, ask and expect ask for it behind the
+    text, as in kind generative."""
     fence: bool = True
     """Responses stand between markers that they cannot contain."""
 
@@ -162,6 +166,8 @@ def option_problems(options: Options, where: str) -> list[str]:
     is_scale = isinstance(scale, list | tuple) and len(scale) == 2 and all(map(is_number, scale))
     if not is_scale or scale[0] >= scale[1]:
         problems.append(f"{where}.scale={scale!r}: give the lowest and the highest number")
+    else:
+        problems += verdict_problems(options.verdict, scale, where)
     # A configuration file may hold another type than the annotation states.
     columns: Any = options.columns
     if not isinstance(columns, list | tuple) or not all(isinstance(each, str) for each in columns):

@@ -4,8 +4,7 @@ is read."""
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +63,11 @@ def scenario(path: str, meta_path: str) -> dict[str, Any]:
         "choice": _scored(
             engine, Sampling(max_tokens=4, temperature=1.0, n=3, seed=1, choice=("1", "2", "3")), {}
         ),
+        "asked": _scored(
+            engine,
+            Sampling(max_tokens=96, temperature=0.0, stop=(".",)),
+            {"rubric": "Is it right?", "verdict": "expect", "fence": False},
+        ),
         "meta": _scored(
             engine,
             Sampling(max_tokens=80, temperature=1.0, n=4, seed=1, json_schema=REASONED),
@@ -117,21 +121,21 @@ def _items() -> list[ScoreItem]:
     ]
 
 
-def _reference(path: Path, prompts: Sequence[str]) -> list[float]:
-    """p(Yes) / (p(Yes) + p(No)) of the next token, by transformers."""
+def _next_tokens(path: Path) -> Callable[[str, Sequence[str]], list[float]]:
+    """(text, tokens) -> the probability of each token behind the text, by transformers."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(path)
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
-    yes, no = (tokenizer.convert_tokens_to_ids(text) for text in ("Yes", "No"))
-    values = []
-    for prompt in prompts:
-        ids = tokenizer(prompt, add_special_tokens=False, return_tensors="pt")["input_ids"]
+
+    def probabilities(text: str, tokens: Sequence[str]) -> list[float]:
+        ids = tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"]
         with torch.no_grad():
-            logits = model(ids).logits[0, -1]
-        values.append(1 / (1 + math.exp(float(logits[no] - logits[yes]))))
-    return values
+            by_id = model(ids).logits[0, -1].softmax(dim=-1)
+        return [float(by_id[tokenizer.convert_tokens_to_ids(token)]) for token in tokens]
+
+    return probabilities
 
 
 def _relevance(path: Path, pairs: Sequence[tuple[str, str]]) -> list[float]:
@@ -174,10 +178,23 @@ def _check_chosen(results: Sequence[ScoreResult], meta: Path) -> None:
 def test_a_real_judge(smollm2: Path, ms_marco: Path):
     found = run_in_engine_process(scenario, str(smollm2), str(ms_marco))
     _check_chosen(found["meta"], ms_marco)
+    next_tokens = _next_tokens(smollm2)
+    # The levels behind each text are as likely as transformers says.
+    for result in found["asked"]:
+        assert result.status == "ok", result
+        text = f"{result.rendered}{result.raw_text.rstrip()}\n\nScore: "
+        masses = next_tokens(text, "0123456789")
+        (then_zero,) = next_tokens(f"{text}1", "0")
+        masses += [masses[1] * then_zero]
+        masses[1] *= 1 - then_zero
+        assert result.extra["label_mass"] == pytest.approx(sum(masses), abs=1e-3)
+        mean = sum(level * mass for level, mass in enumerate(masses)) / sum(masses)
+        assert result.extra["on_scale"] == pytest.approx(mean, abs=5e-3)
+    assert len({result.value for result in found["asked"]}) == len(found["asked"])
     tokens = found["tokens"]
-    assert [r.value for r in tokens] == pytest.approx(
-        _reference(smollm2, [r.rendered for r in tokens]), abs=2e-4
-    )
+    for result in tokens:
+        yes, no = next_tokens(result.rendered, ("Yes", "No"))
+        assert result.value == pytest.approx(yes / (yes + no), abs=2e-4)
     assert all(r.tokens_out == 1 for r in tokens)
     assert len({round(r.value, 6) for r in tokens}) == 3
     for result in found["schema"]:
