@@ -104,14 +104,17 @@ async def _several(checked: CheckedRewardTraining) -> dict[str, Any]:
     states = seeds.states_of(runs)
     examples = [checked.split.held_out[item.number] for item in checked.held_out.items]
     best = [state.best for state in states]
+    # Pairs and lists say nothing about a score's level; attributes do, and have weights.
+    is_free = not checked.objective.score_weights
+    levels = [seeds.level(outputs, is_free=is_free) for outputs in best]
     plain: PlainScores | None = None
     if checked.config.merge == "average":
         seeds.write_average([run.out / BEST for run in runs], checked.out / BEST)
         checked, plain, outputs = await _average_scores(checked)
-        judges = seeds.judges_of(best, {"average": outputs})
+        judges = seeds.judges_of(best, levels, {"average": outputs})
     else:
-        outputs = seeds.combined(best, "mean")
-        judges = seeds.judges_of(best, {})
+        outputs = seeds.combined(best, levels, "mean")
+        judges = seeds.judges_of(best, levels, {})
     state = replace(
         states[0],
         best=outputs,
@@ -124,7 +127,7 @@ async def _several(checked: CheckedRewardTraining) -> dict[str, Any]:
     if plain is not None:
         await _finish(checked, state, plain, report)
         return report
-    section = seeds.ensemble_section(checked, runs, list(map(seeds.level, best)))
+    section = seeds.ensemble_section(checked, runs, levels)
     write_ensemble_yaml(checked, section)
     write_report(checked, report)
     reports = [seeds.report_of(run) for run in runs]

@@ -66,17 +66,19 @@ def states_of(runs: Sequence[CheckedRewardTraining]) -> list[State]:
     return states
 
 
-def level(outputs: Outputs) -> float:
-    """Return a member's mean score on the held-out rows."""
+def level(outputs: Outputs, *, is_free: bool) -> float:
+    """Return a member's mean score on the held-out rows; 0 where its level is not free."""
+    if not is_free:
+        return 0.0
     return float(np.mean([values[0] for responses in outputs for values in responses]))
 
 
-def combined(runs: Sequence[Outputs], how: str) -> Outputs:
-    """Return the ensemble's outputs, each member centred."""
-    levels = np.asarray(list(map(level, runs)))[:, None]
+def combined(runs: Sequence[Outputs], levels: Sequence[float], how: str) -> Outputs:
+    """Return the ensemble's outputs, each member's level taken off."""
+    levels_M1 = np.asarray(levels)[:, None]
     return [
         [
-            combined_scores(np.asarray(same) - levels, how).tolist()
+            combined_scores(np.asarray(same) - levels_M1, how).tolist()
             for same in zip(*responses, strict=True)
         ]
         for responses in zip(*runs, strict=True)
@@ -135,8 +137,10 @@ def write_average(folders: Sequence[Path], out: Path) -> None:
     building.rename(out)
 
 
-def judges_of(runs: Sequence[Outputs], merged: Mapping[str, Outputs]) -> dict[str, Outputs]:
+def judges_of(
+    runs: Sequence[Outputs], levels: Sequence[float], merged: Mapping[str, Outputs]
+) -> dict[str, Outputs]:
     """Return what the report compares: the merged ones, the ensembles and each seed."""
-    ensembles = {f"ensemble, {how.replace('_', ' ')}": combined(runs, how) for how in HOW}
+    ensembles = {f"ensemble, {how.replace('_', ' ')}": combined(runs, levels, how) for how in HOW}
     seeds = {f"seed {number}": outputs for number, outputs in enumerate(runs, 1)}
     return {**merged, **ensembles, **seeds}
