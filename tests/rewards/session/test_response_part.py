@@ -249,7 +249,9 @@ async def test_text_rows_are_tokenized_whole_for_rules_of_token_ids(tmp_path: Pa
     seen: list[dict[str, Any]] = []
 
     class Pool:
-        def submit(self, source: Any, calls: list[dict[str, Any]], timeout_s: float) -> Any:
+        def submit(
+            self, source: Any, calls: list[dict[str, Any]], timeout_s: float, name: str
+        ) -> Any:
             seen.extend(calls)
             done: Future[list[ScoreResult]] = Future()
             done.set_result([ScoreResult(value=1.0) for _ in calls])

@@ -53,8 +53,9 @@ def test_adapters_are_one_ensemble_on_one_engine(
     with Rewards(config) as rewards:
         table = rewards.score(["Question 3?"], [["yes alpha", "no alpha"]])
         assert len(rewards.checked.engines) == 1
-    means = np.mean([table[f"extra_rm_rm_{seed}"] for seed in (1, 2)], axis=0)
-    assert np.asarray(table["score_rm"]) == pytest.approx(means, abs=1e-6)
+    members = [[json.loads(extra) for extra in row] for row in table["extra_rm"]]
+    means = [[np.mean([extra["rm_1"], extra["rm_2"]]) for extra in row] for row in members]
+    assert np.asarray(table["score_rm"]) == pytest.approx(np.asarray(means), abs=1e-6)
 
 
 def test_an_average_is_the_mean_of_the_weights(

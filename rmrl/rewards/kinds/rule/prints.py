@@ -51,8 +51,8 @@ class Prints:
 
 
 def keep(name: str, line: str) -> None:
-    """Write one line that the reward `name` printed. It goes to standard error where the command has no log, as in
-    `rmrl check` and in Python."""
+    """Write one line that the reward `name` printed. It goes to standard error where the command
+    has no log, as in `rmrl check` and in Python."""
     log = run_file()
     if log is not None:
         folder = log.with_suffix(".prints")
