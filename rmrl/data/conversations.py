@@ -9,7 +9,7 @@ from rmrl.data.column_names import ColumnNames
 from rmrl.data.csv_cells import is_message_list
 from rmrl.data.problems import FieldError, shown
 from rmrl.data.schema import as_messages, is_null
-from rmrl.data.traces.form import DETAIL, STATUS
+from rmrl.data.traces.stored_trace import DETAIL, STATUS
 from rmrl.types import STATUSES, Conversation, Messages
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmrl.data.csv_cells import is_message_list
-from rmrl.data.traces.form import Trace, named_results, text_of
+from rmrl.data.traces.stored_trace import Trace, named_results, text_of
 
 
 class ChatConversations:

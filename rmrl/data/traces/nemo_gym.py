@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from rmrl.data.traces.form import TOTAL, Trace, Turn, call, named_results, text_of
+from rmrl.data.traces.stored_trace import TOTAL, Trace, Turn, call, named_results, text_of
 
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 _RESULTS = ("function_call_output", "custom_tool_call_output")

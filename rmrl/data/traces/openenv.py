@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rmrl.data.traces.form import TOTAL, Trace, Turn, named_results, text_of
+from rmrl.data.traces.stored_trace import TOTAL, Trace, Turn, named_results, text_of
 
 _KEPT = ("reasoning_content", "tool_call_id", "name", "tool_calls")
 _NEEDED = ("completion_token_ids", "loss_mask", "request", "response")

@@ -7,9 +7,9 @@ from typing import Any
 
 from rmrl.data.problems import FieldError, shown
 from rmrl.data.traces.chat import ChatConversations
-from rmrl.data.traces.form import STATUS, TraceFormat, row_of
 from rmrl.data.traces.nemo_gym import NeMoGymRollouts
 from rmrl.data.traces.openenv import OpenEnvTraces
+from rmrl.data.traces.stored_trace import STATUS, TraceFormat, row_of
 from rmrl.data.traces.verifiers import VerifiersTraces
 from rmrl.errors import DataError
 
@@ -23,7 +23,7 @@ TRACE_FORMATS: tuple[TraceFormat, ...] = (
 
 
 def as_row(fields: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return a row with the columns of `rmrl.data.traces.form` in front of its own; other rows
+    """Return a row with the columns of `rmrl.data.traces.stored_trace` in front of its own; other rows
     unchanged. `where`: place for messages. Raises DataError for a malformed trace."""
     if STATUS in fields:
         return fields

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rmrl.data.problems import FieldError
-from rmrl.data.traces.form import TOTAL, Trace, Turn, call, named_results, text_of
+from rmrl.data.traces.stored_trace import TOTAL, Trace, Turn, call, named_results, text_of
 
 _LIMITS = (
     "max_turns",
