@@ -1,5 +1,5 @@
 """Traces of OpenEnv 0.10: `TrainingTrace.model_dump()` (turns), or what
-`export_training_contract` writes (trace_entries, with the task's reward).
+its Harbor export writes (trace_entries, with the task's reward).
 
 Each turn is one call of the engine, with the messages it was asked with. Where a call's messages
 continue those before, they are one conversation. Where the harness rewrote them, a new conversation

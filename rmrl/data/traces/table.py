@@ -23,7 +23,7 @@ TRACE_FORMATS: tuple[TraceFormat, ...] = (
 
 
 def as_row(fields: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return a row with the columns of `rmrl.data.traces.stored_trace` in front of its own; other rows
+    """Return a row with the columns that `rmrl.data.traces.stored_trace` names, before its own; others
     unchanged. `where`: place for messages. Raises DataError for a malformed trace."""
     if STATUS in fields:
         return fields
