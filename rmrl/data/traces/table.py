@@ -23,8 +23,9 @@ TRACE_FORMATS: tuple[TraceFormat, ...] = (
 
 
 def as_row(fields: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return a row with the columns that `rmrl.data.traces.stored_trace` names, before its own; others
-    unchanged. `where`: place for messages. Raises DataError for a malformed trace."""
+    """Return a trace as the row that `rmrl.data.traces.stored_trace` describes, with its own columns
+    behind, and other rows unchanged. `where`: place for messages. Raises DataError for a malformed
+    trace."""
     if STATUS in fields:
         return fields
     for form in TRACE_FORMATS:
