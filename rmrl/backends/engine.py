@@ -232,12 +232,17 @@ class TrainingEngine:
         _run_out(tensors)
         return 0
 
-    def save_hf(self, path: str, dtype: str | None = None) -> None:
+    def save_hf(
+        self,
+        path: str,
+        dtype: str | None = None,
+        also: Callable[[Path], None] | None = None,
+    ) -> None:
         """Write a Hugging Face folder (config, weights, tokenizer), complete or not at all. Its
         files are dealt out among all processes.
 
         `dtype` None: that of compute. A critic is written as a sequence classifier with one label,
-        like a reward model.
+        like a reward model. `also` may write further files into the folder, in one process.
         """
         tokenizer = None
         if self._process.rank == 0:
@@ -247,6 +252,7 @@ class TrainingEngine:
             self._part.language_model,
             self._part.weights(_dtype(dtype) or self._part.compute_dtype),
             tokenizer=tokenizer,
+            check=also,
             writers=Writers(
                 rank=self._process.rank,
                 count=self._process.world_size,

@@ -119,6 +119,16 @@ def merged_name(name: str) -> str:
     return name.replace(_BASE, ".")
 
 
+def own_parameters(
+    tensors: Mapping[str, Tensor], *, gather: Callable[[Tensor], Tensor]
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield A and B of each layer and the head, under the names that peft gives them in a file;
+    otherwise as `merged_parameters`."""
+    for name, tensor in tensors.items():
+        if is_adapter(name) or name.startswith(f"{HEAD}."):
+            yield f"base_model.model.{name.replace('.default.', '.')}", gather(tensor)
+
+
 def merged_parameters(
     tensors: Mapping[str, Tensor], model: ModelConfig, *, gather: Callable[[Tensor], Tensor]
 ) -> Iterator[tuple[str, Tensor]]:

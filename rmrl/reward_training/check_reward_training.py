@@ -47,6 +47,13 @@ class CheckedRewardTraining:
     held_out: Tokenized
     data_numbers: dict[str, Any]
     out: Path
+    base: Path
+    """Folder of the base with an untrained head, where `needs_base`."""
+
+    @property
+    def needs_base(self) -> bool:
+        """Whether adapters stand beside the base, or further seeds start from it."""
+        return self.config.model.lora_rank > 0 or self.base.parent != self.out
 
 
 def check(config: RewardTrainingConfig) -> CheckedRewardTraining:
@@ -101,6 +108,7 @@ def check(config: RewardTrainingConfig) -> CheckedRewardTraining:
         held_out=held_out,
         data_numbers=numbers,
         out=out,
+        base=out / "base",
     )
 
 
@@ -118,6 +126,11 @@ def settings_problems(config: RewardTrainingConfig) -> Iterator[str]:
     if config.objective not in OBJECTIVES and ":" not in config.objective:
         hint = did_you_mean(config.objective, list(OBJECTIVES))
         yield f"objective: nothing named '{config.objective}'{hint}"
+    if config.seeds > 1 and config.merge == "ensemble" and not config.model.lora_rank:
+        yield (
+            f"seeds={config.seeds} trains adapters that share one base: give"
+            " model.lora_rank=16, or make one model of all seeds with merge=average"
+        )
     if config.fsdp_config.ulysses_sequence_parallel_size > 1:
         yield (
             "fsdp_config.ulysses_sequence_parallel_size: rmrl train-rm reads each row whole: leave"

@@ -21,7 +21,7 @@ from rmrl.offline.rewards import AsyncRewards
 from rmrl.reward_training.check_reward_training import CheckedRewardTraining
 from rmrl.reward_training.example import Example
 from rmrl.reward_training.labelled_batch import Item
-from rmrl.reward_training.results import reward_spec
+from rmrl.reward_training.results import adapter_spec, reward_spec
 from rmrl.reward_training.reward_engine import PlainScores
 from rmrl.reward_training.tokens import Tokenized
 from rmrl.reward_training.training import BEST, State
@@ -53,6 +53,11 @@ def gate_items(checked: CheckedRewardTraining) -> list[Item]:
     return chosen
 
 
+def _examples(checked: CheckedRewardTraining, items: Sequence[Item]) -> list[Example]:
+    source = checked.split.held_out if checked.held_out.items else checked.split.train
+    return [source[item.number] for item in items]
+
+
 def _rows(checked: CheckedRewardTraining) -> Tokenized:
     """The held-out rows, or those to train on where none are held out."""
     return checked.held_out if checked.held_out.items else checked.train
@@ -73,8 +78,7 @@ async def compare_engines(
     if not items:
         _log.warning("every text was cut: the engines were not compared")
         return
-    source = checked.split.held_out if checked.held_out.items else checked.split.train
-    examples = [source[item.number] for item in items]
+    examples = _examples(checked, items)
     scores: dict[str, list[float]] = {}
     if state.best:
         places = {item.number: place for place, item in enumerate(checked.held_out.items)}
@@ -85,7 +89,10 @@ async def compare_engines(
         if importlib.util.find_spec(_PACKAGES.get(engine, engine)) is None:
             skipped[engine] = "not installed"
             continue
-        scores[engine] = await _engine_scores(checked, examples, engine)
+        scores[engine] = await engine_scores(checked, examples, engine, reward_spec(checked))
+        if checked.config.model.lora_rank:
+            beside = adapter_spec(checked)
+            scores[f"{engine}, not merged"] = await engine_scores(checked, examples, engine, beside)
     base = np.asarray([_score(checked, logits) for logits in plain.logits])
     tolerance = _tolerance(checked, base)
     differences: dict[str, float] = {
@@ -96,6 +103,7 @@ async def compare_engines(
         "tolerance": tolerance,
         "largest_difference_from_transformers": differences,
         "skipped": skipped,
+        "scores": base.tolist(),
     }
     for name, difference in differences.items():
         _log.info(
@@ -104,6 +112,43 @@ async def compare_engines(
     wrong = {name: each for name, each in differences.items() if not each <= tolerance}
     if wrong:
         raise GateError(mismatch(checked, wrong, tolerance, lost=plain.lost))
+
+
+async def compare_ensemble(
+    checked: CheckedRewardTraining,
+    section: dict[str, Any],
+    members: Sequence[Sequence[float]],
+    report: dict[str, Any],
+) -> None:
+    """Score the texts with all adapters on one engine, as the section `reward` says, and put the
+    largest difference from the mean over `members` into the report: what transformers makes of each
+    seed's model. Raises GateError where it is too large."""
+    (name,) = section["models"]
+    specs = dict(section["specs"])
+    ensemble = specs.pop(name)
+    offsets = [each["transform"]["offset"] for each in specs.values()]
+    base = (np.asarray(members) + np.asarray(offsets)[:, None]).mean(axis=0)
+    tolerance = _tolerance(checked, np.asarray(members))
+    examples = _examples(checked, gate_items(checked))
+    differences: dict[str, float] = {}
+    for engine in checked.config.gate.engines:
+        if importlib.util.find_spec(_PACKAGES.get(engine, engine)) is not None:
+            scores = await engine_scores(checked, examples, engine, ensemble, **specs)
+            differences[f"{engine}, one load"] = float(np.abs(np.asarray(scores) - base).max())
+    report["gate"] = {
+        "texts": len(base),
+        "tolerance": tolerance,
+        "largest_difference_from_transformers": differences,
+        "skipped": {},
+    }
+    wrong = {engine: each for engine, each in differences.items() if not each <= tolerance}
+    if wrong:
+        listed = ", ".join(f"{engine} by {each:.3g}" for engine, each in wrong.items())
+        raise GateError(
+            f"the ensemble scores otherwise than its members in transformers in {listed}, where"
+            f" {tolerance:.2g} is allowed: the adapters beside {checked.base} are not those that"
+            " were trained. Everything is kept: gate.tolerance=... allows more"
+        )
 
 
 def mismatch(
@@ -149,15 +194,23 @@ def _tolerance(checked: CheckedRewardTraining, base: np.ndarray) -> float:
     return _HALF * max(1.0, float(base.std()), float(np.abs(base).max()))
 
 
-async def _engine_scores(
-    checked: CheckedRewardTraining, examples: Sequence[Example], engine: str
+async def engine_scores(
+    checked: CheckedRewardTraining,
+    examples: Sequence[Example],
+    engine: str,
+    spec: dict[str, Any],
+    **others: dict[str, Any],
 ) -> list[float]:
-    """Scores from rmrl's own kind, from texts, as `rmrl score` makes them."""
+    """Return scores from rmrl's own kinds, from texts, as `rmrl score` makes them. `others`: the
+    members, where `spec` is an ensemble."""
     fsdp = checked.config.fsdp_config
     dtype = fsdp.param_dtype or fsdp.model_dtype
-    spec = {**reward_spec(checked), "engine": {"name": engine, "dtype": dtype}}
     config = {
-        "reward": {"models": [_NAME], "specs": {_NAME: spec}},
+        "reward": {
+            "models": [_NAME],
+            "specs": {_NAME: spec, **others},
+            "engine": {"name": engine, "dtype": dtype},
+        },
         "trainer": {"device": checked.device},
     }
     rewards = await asyncio.to_thread(AsyncRewards, config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -15,21 +16,25 @@ from rmrl.files import write_whole
 from rmrl.reward_training.check_reward_training import CheckedRewardTraining
 from rmrl.reward_training.data_report import data_tables
 from rmrl.reward_training.held_out import TRAINED, UNTRAINED
-from rmrl.reward_training.training import BEST, State, run_figures
+from rmrl.reward_training.training import ADAPTER, BEST, Outputs, State, run_figures
 
 REPORT = "report.json"
 REWARD = "reward.yaml"
+_OTHER_WAYS = "  # or min, or lower_bound (with k: 1.0), which subtracts the seeds' disagreement"
 
 
-def run_report(checked: CheckedRewardTraining, state: State) -> dict[str, Any]:
-    """Return the report's numbers, but for the comparison between engines."""
+def run_report(
+    checked: CheckedRewardTraining, state: State, judges_outputs: Mapping[str, Outputs]
+) -> dict[str, Any]:
+    """Return the report's numbers, but for the comparison between engines. `judges_outputs`: what
+    stands in the table before the untrained head and the baselines."""
     examples = [checked.split.held_out[item.number] for item in checked.held_out.items]
     judges: dict[str, Any] = {}
     if state.best:
         judges = checked.objective.report(
             checked.split.train,
             examples,
-            {TRAINED: state.best, UNTRAINED: state.untrained},
+            {**judges_outputs, UNTRAINED: state.untrained},
             seed=checked.config.trainer.seed,
         )
     return {
@@ -63,6 +68,8 @@ def report_tables(checked: CheckedRewardTraining, report: dict[str, Any]) -> lis
     if "accuracy" in report["last"]:
         facts.append(["accuracy at the last step", percent(report["last"]["accuracy"])])
     tables.append(facts)
+    if report.get("agreement") is not None:
+        facts.append(["pairs that two seeds order alike", percent(report["agreement"])])
     if "gate" in report:
         gate = report["gate"]
         rows = [[f"{gate['texts']} texts", "largest difference from transformers", "allowed"]]
@@ -89,6 +96,13 @@ def reward_spec(checked: CheckedRewardTraining) -> dict[str, Any]:
     return spec
 
 
+def adapter_spec(checked: CheckedRewardTraining) -> dict[str, Any]:
+    """Return the entries of the same reward, with the adapter beside its base."""
+    adapter = checked.out / BEST / ADAPTER
+    base = str(checked.base.resolve())
+    return {**reward_spec(checked), "path": base, "adapter": str(adapter.resolve())}
+
+
 def reward_name(checked: CheckedRewardTraining) -> str:
     """Return the name of the trained reward: that of the folder, where it is a word."""
     name = checked.out.name.replace("-", "_")
@@ -99,6 +113,13 @@ def reward_section(checked: CheckedRewardTraining) -> dict[str, Any]:
     """Return the section `reward` that scores with the trained model."""
     name = reward_name(checked)
     return {"models": [name], "specs": {name: reward_spec(checked)}}
+
+
+def write_ensemble_yaml(checked: CheckedRewardTraining, section: dict[str, Any]) -> None:
+    """Write a section whose reward is an ensemble; a comment names the other ways to combine."""
+    text = yaml.safe_dump({"reward": section}, sort_keys=False)
+    text = text.replace("      how: mean\n", f"      how: mean{_OTHER_WAYS}\n")
+    write_whole(checked.out / REWARD, text)
 
 
 def write_reward_yaml(checked: CheckedRewardTraining, *, calibrated: bool) -> None:

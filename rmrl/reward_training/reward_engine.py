@@ -6,10 +6,13 @@ from __future__ import annotations
 import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
@@ -17,7 +20,9 @@ from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.engine import TrainingEngine
 from rmrl.backends.fsdp.part import FSDPPart
 from rmrl.backends.micro_batches import Limits, cut, dummy_row, logprob_limits
-from rmrl.config.schema import RewardLossConfig
+from rmrl.config.schema import ModelConfig, RewardLossConfig
+from rmrl.models.adapter_inspect import WEIGHT_FILE
+from rmrl.models.token_values import HEAD
 from rmrl.reward_training.labelled_batch import LabelledBatch
 from rmrl.reward_training.objectives import OBJECTIVES
 from rmrl.reward_training.objectives.objective import rows_of_items
@@ -57,6 +62,19 @@ class RewardEngine(TrainingEngine):
             for row, values in zip(index, np.split(numbers_Nn, ends), strict=True):
                 rows[int(row)] = values
         return rows
+
+    def save_model(self, path: str, base: str, adapter: str) -> None:
+        """Write the model as `save_hf` does. A LoRA stands beside the merged weights, in the folder
+        `adapter` within: as peft writes it, for the model in the folder `base`."""
+        if not self._settings.model.lora_rank:
+            self.save_hf(path)
+            return
+        tensors = {
+            name: each.cpu().contiguous() for name, each in cast(FSDPPart, self._part).adapter()
+        }
+        self.save_hf(
+            path, also=partial(_write_adapter, tensors, self._settings.model, base, adapter)
+        )
 
     def _plan(self, batch: TrainBatch, limits: Limits) -> list[tuple[np.ndarray, TrainBatch]]:
         """(row numbers, micro-batch) pairs, the same number in every process."""
@@ -99,6 +117,25 @@ class RewardEngine(TrainingEngine):
         if not labelled.reads_R.sum():
             return outputs_N.sum() * 0, {}
         return self._objective.loss(labelled, outputs_N.reshape(len(outputs_N), -1))
+
+
+def _write_adapter(
+    tensors: dict[str, Tensor], model: ModelConfig, base: str, name: str, folder: Path
+) -> None:
+    from peft import LoraConfig
+
+    adapted = {name.split(".")[-3] for name in tensors if name.endswith(".lora_A.weight")}
+    config: Any = LoraConfig(
+        r=model.lora_rank,
+        lora_alpha=model.lora_alpha,
+        target_modules=sorted(adapted),
+        modules_to_save=[HEAD],
+        task_type="SEQ_CLS",
+        base_model_name_or_path=base,
+        inference_mode=True,
+    )
+    config.save_pretrained(folder / name)
+    save_file(tensors, folder / name / WEIGHT_FILE, metadata={"format": "pt"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,20 +16,28 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from rmrl.config.load import to_yaml
 from rmrl.config.schema import ActorConfig, CriticConfig, RewardTrainingConfig
 from rmrl.heartbeat import heartbeat
 from rmrl.logs import write_to
+from rmrl.reward_training import several_seeds as seeds
 from rmrl.reward_training.calibration_map import write_map
 from rmrl.reward_training.check_reward_training import CheckedRewardTraining
-from rmrl.reward_training.gate import compare_engines, gate_items
+from rmrl.reward_training.gate import compare_engines, compare_ensemble, gate_items
+from rmrl.reward_training.held_out import TRAINED
 from rmrl.reward_training.model_card import write_card
 from rmrl.reward_training.process_group import ProcessGroup, process_group
-from rmrl.reward_training.results import run_report, write_report, write_reward_yaml
-from rmrl.reward_training.reward_engine import RewardSettings
-from rmrl.reward_training.training import BEST, Training
+from rmrl.reward_training.results import (
+    run_report,
+    write_ensemble_yaml,
+    write_report,
+    write_reward_yaml,
+)
+from rmrl.reward_training.reward_engine import PlainScores, RewardSettings
+from rmrl.reward_training.training import BEST, CHECKPOINTS, Outputs, State, Training
 from rmrl.telemetry.sinks import SinkContext, open_sinks
 from rmrl.trainer import output_dir
 from rmrl.trainer.saves import Saves
@@ -63,21 +71,94 @@ async def run_async(checked: CheckedRewardTraining, config_text: str) -> Trained
         resume_mode=checked.config.trainer.resume_mode,
     ) as claim:
         write_to(out / output_dir.LOG_FILE)
+        if checked.config.seeds > 1:
+            return Trained(report=await _several(checked))
         async with _training(checked, claim.config_fingerprint) as training:
             with training.stopping_on_signal():
                 await training.train()
-            plain = await training.group.plain_scores(
-                str(out / BEST),
-                [row.tolist() for item in gate_items(checked) for row in item.tokens],
-            )
-        report = run_report(checked, training.state)
-        write_reward_yaml(checked, calibrated=write_map(checked, training.state))
-        write_report(checked, report)
-        await compare_engines(checked, training.state, plain, report)
-        write_report(checked, report)
-        write_card(checked, report)
+            plain = await training.group.plain_scores(str(out / BEST), _gate_texts(checked))
+        report = run_report(checked, training.state, {TRAINED: training.state.best})
+        await _finish(checked, training.state, plain, report)
     _log.info(f"finished at step {training.state.step}; everything is in {out}")
     return Trained(report=report)
+
+
+async def _finish(
+    checked: CheckedRewardTraining, state: State, plain: PlainScores, report: dict[str, Any]
+) -> None:
+    """Write what a run leaves beside its weights, and hold them against the engines."""
+    write_reward_yaml(checked, calibrated=write_map(checked, state))
+    write_report(checked, report)
+    await compare_engines(checked, state, plain, report)
+    write_report(checked, report)
+    write_card(checked, report)
+
+
+async def _several(checked: CheckedRewardTraining) -> dict[str, Any]:
+    """Train the seeds that are left, one after another, and put them together."""
+    runs = seeds.members(checked)
+    for number, run in enumerate(runs, 1):
+        if not seeds.is_finished(run):
+            _log.info(f"seed {number} of {len(runs)}")
+            await run_async(run, to_yaml(run.config))
+    states = seeds.states_of(runs)
+    examples = [checked.split.held_out[item.number] for item in checked.held_out.items]
+    best = [state.best for state in states]
+    # Pairs and lists say nothing about a score's level; attributes do, and have weights.
+    is_free = not checked.objective.score_weights
+    levels = [seeds.level(outputs, is_free=is_free) for outputs in best]
+    plain: PlainScores | None = None
+    if checked.config.merge == "average":
+        seeds.write_average([run.out / BEST for run in runs], checked.out / BEST)
+        checked, plain, outputs = await _average_scores(checked)
+        judges = seeds.judges_of(best, levels, {"average": outputs})
+    else:
+        outputs = seeds.combined(best, levels, "mean")
+        judges = seeds.judges_of(best, levels, {})
+    state = replace(
+        states[0],
+        best=outputs,
+        best_figures=checked.objective.quick(examples, outputs),
+        seconds=sum(each.seconds for each in states),
+        tokens=sum(each.tokens for each in states),
+    )
+    report = run_report(checked, state, judges)
+    report["agreement"] = seeds.agreement(examples, best)
+    if plain is not None:
+        await _finish(checked, state, plain, report)
+        return report
+    section = seeds.ensemble_section(checked, runs, levels)
+    write_ensemble_yaml(checked, section)
+    write_report(checked, report)
+    reports = [seeds.report_of(run) for run in runs]
+    await compare_ensemble(checked, section, [each["gate"]["scores"] for each in reports], report)
+    write_report(checked, report)
+    return report
+
+
+async def _average_scores(
+    checked: CheckedRewardTraining,
+) -> tuple[CheckedRewardTraining, PlainScores, Outputs]:
+    """Return the averaged model's run, without a LoRA, what transformers makes of the gate's texts,
+    and the outputs for the held-out rows."""
+    config = replace(checked.config, model=replace(checked.config.model, lora_rank=0))
+    checked = replace(checked, config=config)
+    folder = str(checked.out / BEST)
+    settings = reward_settings(checked)
+    async with process_group(
+        replace(settings, model=replace(settings.model, path=folder)),
+        count=checked.processes,
+        threads=checked.threads,
+        timeout_s=config.trainer.stall_timeout_s,
+    ) as group:
+        rows = await group.scores(checked.held_out.items)
+        plain = await group.plain_scores(folder, _gate_texts(checked))
+    outputs = [[response[-1].tolist() for response in responses] for responses in rows]
+    return checked, plain, outputs
+
+
+def _gate_texts(checked: CheckedRewardTraining) -> list[list[int]]:
+    return [row.tolist() for item in gate_items(checked) for row in item.tokens]
 
 
 @asynccontextmanager
@@ -98,7 +179,7 @@ async def _training(
                 )
             )
         saves = Saves(
-            root=checked.out / "checkpoints",
+            root=checked.out / CHECKPOINTS,
             keep=trainer.max_ckpt_to_keep,
             config_fingerprint=config_fingerprint,
         )

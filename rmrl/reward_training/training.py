@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rmrl.errors import Interrupted
+from rmrl.errors import CheckpointError, Interrupted
 from rmrl.reward_training.check_reward_training import CheckedRewardTraining
 from rmrl.reward_training.labelled_batch import Item
 from rmrl.reward_training.process_group import ProcessGroup
@@ -30,6 +30,9 @@ _log = logging.getLogger(__name__)
 
 BEST = "best"
 LAST = "last"
+CHECKPOINTS = "checkpoints"
+ADAPTER = "adapter"
+"""The adapter, within the folder of the merged model."""
 _ENGINE = "model"
 _STATE = "trainer.json"
 _ON_CONSOLE = ("accuracy", "length_matched", "loss")
@@ -75,6 +78,8 @@ class Training:
         total = self.checked.total_steps
         if not state.step and not state.untrained:
             await self._validate()
+        if self.checked.needs_base and not self.checked.base.exists():
+            await self.group.everywhere("save_hf", str(self.checked.base))
         while state.step < total and not self._stops_early():
             began = time.perf_counter()
             items = self._batch(state.step)
@@ -98,9 +103,9 @@ class Training:
                 )
         state.peak_bytes = max(state.peak_bytes, await self.group.memory())
         await self.saves.settle()
-        await self.group.everywhere("save_hf", str(self.checked.out / LAST))
+        await self._save_model(LAST)
         if state.best_step < 0:  # there are no held-out rows
-            await self.group.everywhere("save_hf", str(self.checked.out / BEST))
+            await self._save_model(BEST)
             state.best_step = state.step
 
     async def resume(self) -> int | None:
@@ -108,7 +113,7 @@ class Training:
         newest = checkpoint.newest_complete(self.saves.root)
         if newest is None:
             return None
-        self.state = State(**json.loads((newest.path / _STATE).read_text(encoding="utf-8")))
+        self.state = _read_state(newest.path)
         await self.group.everywhere("load", str(newest.path / _ENGINE))
         self.saves.resumed(newest)
         _log.info(f"going on from step {self.state.step} ({newest.path})")
@@ -162,13 +167,17 @@ class Training:
             state.best_step = state.step
             state.best_figures = figures
             state.without_gain = 0
-            await self.group.everywhere("save_hf", str(self.checked.out / BEST))
+            await self._save_model(BEST)
         else:
             state.without_gain += 1
         return {
             f"{'val' if name in _ON_CONSOLE else 'held_out'}/{name}": value
             for name, value in figures.items()
         }
+
+    async def _save_model(self, name: str) -> None:
+        base = str(self.checked.base.resolve())
+        await self.group.everywhere("save_model", str(self.checked.out / name), base, ADAPTER)
 
     def _is_better(self, figures: dict[str, float]) -> bool:
         name = self.checked.config.trainer.best_by or self.checked.objective.best_by
@@ -193,6 +202,18 @@ class Training:
             await self.group.everywhere("save", str(folder / _ENGINE))
 
         await self.saves.save(self.state.step, write)
+
+
+def newest_state(out: Path) -> State:
+    """Return the state in the newest checkpoint of a finished run."""
+    newest = checkpoint.newest_complete(out / CHECKPOINTS)
+    if newest is None:
+        raise CheckpointError(f"{out} holds no complete checkpoint: remove it and start again")
+    return _read_state(newest.path)
+
+
+def _read_state(folder: Path) -> State:
+    return State(**json.loads((folder / _STATE).read_text(encoding="utf-8")))
 
 
 def run_figures(state: State) -> dict[str, Any]:

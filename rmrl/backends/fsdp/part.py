@@ -26,7 +26,7 @@ from rmrl.backends.prompt_units import Sharing
 from rmrl.backends.row_assignment import row_assignment
 from rmrl.models.loading import torch_dtype
 from rmrl.models.logprobs import EntropyMode
-from rmrl.models.lora import is_adapter, merged_name, merged_parameters
+from rmrl.models.lora import is_adapter, merged_name, merged_parameters, own_parameters
 from rmrl.models.packing import FLEX_MULTIPLE, packs, set_attention
 from rmrl.models.sequence_parallel import Slices
 from rmrl.types import TrainBatch
@@ -173,13 +173,20 @@ class FSDPPart:
         return manifest
 
     def weights(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
-        shards: dict[str, Tensor] = {
-            name.removeprefix(_INNER): tensor for name, tensor in compat.shards(self.model).items()
-        }
+        shards = self._shards()
         if not self._adapted:
             return compat.full_tensors(shards.items(), dtype)
         merged = merged_parameters(shards, self._settings.model, gather=compat.full_tensor)
         return _cast(merged, dtype)
+
+    def adapter(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the adapter's whole tensors and the head, as `weights` does, by peft's names."""
+        return own_parameters(self._shards(), gather=compat.full_tensor)
+
+    def _shards(self) -> dict[str, Tensor]:
+        return {
+            name.removeprefix(_INNER): tensor for name, tensor in compat.shards(self.model).items()
+        }
 
     def save_tensors(self, folder: Path) -> None:
         checkpoint.save_tensors(folder, self.model, self._optimizer)

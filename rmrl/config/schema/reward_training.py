@@ -120,6 +120,12 @@ class RewardTrainingConfig:
     objective: str = "bradley_terry"
     """Name in the table OBJECTIVES, or package.module:Class."""
     loss: RewardLossConfig = field(default_factory=RewardLossConfig)
+    seeds: int = positive(1)
+    """Models to train, each from a seed of its own, one after another. Several make an ensemble of
+    LoRA adapters on one base, which one engine serves, or one model (`merge`)."""
+    merge: str = choice("ensemble", among=("ensemble", "average"))
+    """What becomes of several seeds: an ensemble, or one model whose weights are their average
+    (WARM, arXiv:2401.12187)."""
     optim: OptimConfig = field(default_factory=lambda: OptimConfig(lr=1e-5))
     fsdp_config: FSDPConfig = field(default_factory=FSDPConfig)
     trainer: RewardTrainerConfig = field(default_factory=RewardTrainerConfig)
