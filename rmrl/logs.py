@@ -80,6 +80,12 @@ def write_to(path: Path) -> None:
             handler.open(path)
 
 
+def run_file() -> Path | None:
+    """Return the file of `write_to`; None before it, and outside `command_log`."""
+    files = [h.path for h in _LOGGER.handlers if isinstance(h, RunFileHandler)]
+    return files[0] if files else None
+
+
 class ConsoleHandler(logging.Handler):
     """Writes `[rmrl] message` to standard error, above any progress bar; on a terminal warnings are
     coloured, where NO_COLOR is not set."""
@@ -129,6 +135,8 @@ class RunFileHandler(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
+        self.path: Path | None = None
+        """The open file, as it was named."""
         self._file: TextIO | None = None
         self._waiting: deque[logging.LogRecord] = deque(maxlen=_WAITING)
         self._given_up = False
@@ -144,6 +152,7 @@ class RunFileHandler(logging.Handler):
         self._given_up = False
         try:
             self._file = path.open("a", encoding="utf-8", errors="backslashreplace")
+            self.path = path
         except OSError as error:
             self._give_up(path, error)
             return
@@ -161,6 +170,7 @@ class RunFileHandler(logging.Handler):
                 with suppress(OSError):
                     self._file.close()
             self._file = None
+            self.path = None
         finally:
             self.release()
         super().close()

@@ -183,6 +183,6 @@ def _call(spec: RewardSpec, rows: Sequence[ResponseRow], pool: RulePool) -> list
         call_of(part_item(score_item(row, spec), spec.reads), token_ids=True) for row in rows
     ]
     deadline = min(spec.timeout_s, _TRIAL_DEADLINE_S)
-    return pool.submit(spec.function.frozen(), calls, deadline).result(
+    return pool.submit(spec.function.frozen(), calls, deadline, spec.name).result(
         timeout=2 * LOAD_TIMEOUT_S + (deadline + HELD_UP_LIMIT_S) * len(rows)
     )

@@ -48,14 +48,8 @@ class Audit(KeyCommand[AuditConfig, "CheckedAudit", "Result"]):
         return code if code in (0, _FAILED, INTERRUPTED) else _COULD_NOT_RUN
 
     def start(self, words: Sequence[str]) -> int:
-        """Put the keys in the place of their short forms. The exit code is that of `show`."""
-        self._code = 0
-        return super().start(key_words(words)) or self._code
-
-    def carry_out(self, settings: AuditConfig) -> int:
-        """Keep the exit code, which Hydra does not pass on."""
-        self._code = super().carry_out(settings)
-        return self._code
+        """Put the keys in the place of their short forms."""
+        return super().start(key_words(words))
 
     def check(self, settings: AuditConfig) -> CheckedAudit:
         """Read or make the rows, and check the rewards without starting an engine."""

@@ -108,13 +108,15 @@ class KeyCommand(Command[Root, Checked, Result]):
     """What `check` looks at, for a line of the log."""
 
     def start(self, words: Sequence[str]) -> int:
-        """Compose the configuration and carry it out, or do what flags ask for."""
+        """Compose the configuration and carry it out, or do what flags ask for. Return the highest
+        exit code of a sweep's jobs."""
+        codes = [0]
         flags = [word for word in words if word.startswith("-")]
         if flags and flags[0] in ("-h", "--help"):
             print(self.help())
         else:
-            run_command(words, self.carry_out, self.root)
-        return 0
+            run_command(words, lambda settings: codes.append(self.carry_out(settings)), self.root)
+        return max(codes)
 
     def carry_out(self, settings: Root) -> int:
         """Open the log, then as every command."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmrl import main_score
+from rmrl.commands.command import KeyCommand
 from rmrl.config.load import run_command
 from rmrl.config.schema import ScoreConfig
 from rmrl.errors import ConfigError, DataError, Interrupted, SweepError
@@ -100,3 +101,29 @@ def test_a_folder_that_the_user_names_is_kept(folder: Path) -> None:
     run_command(["-m", "trainer.seed=1,2", out, "hydra.sweep.dir=jobs"], run, ScoreConfig)
     assert (folder / "jobs" / "0" / "a.jsonl").read_text() == "scores"
     assert (folder / "jobs" / "1" / "a.jsonl").read_text() == "scores"
+
+
+class _SeedAsCode(KeyCommand[ScoreConfig, int, int]):
+    """Shows a result whose exit code is the seed."""
+
+    root = ScoreConfig
+    checking = "the seed"
+
+    def check(self, settings: ScoreConfig) -> int:
+        return settings.trainer.seed
+
+    def run(self, checked: int) -> int:
+        return checked
+
+    def show(self, checked: int, result: int) -> int:
+        return result
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(["trainer.seed=0"], 0), (["trainer.seed=3"], 3), (["-m", "trainer.seed=1,3,0"], 3)],
+)
+def test_the_exit_code_is_what_show_returns_and_the_highest_of_a_sweep(
+    words: list[str], code: int
+) -> None:
+    assert _SeedAsCode("seed", "a seed").main(words) == code

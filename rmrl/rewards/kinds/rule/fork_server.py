@@ -6,7 +6,8 @@ worker, so a forked worker inherits nothing of the parent's. A rule whose import
 behind is refused, since a fork would copy their locks without them.
 
 Frames are those of `rule.worker`. Downwards, pickled: ("import", source), ("reap", pid), or
-("fork", None) and then one byte that carries a worker's socket. Upwards, JSON, one for each:
+("fork", None) and then one byte that carries a worker's socket and its standard output. Upwards,
+JSON, one for each:
 
     ["ready", ""] or ["unfit", sentence]    the rule is imported, or why it cannot be forked with
     ["forked", pid]                         a zombie until it is reaped, so that its number stays
@@ -36,7 +37,6 @@ def main(descriptor: int, parent: int) -> None:
     """Serve until the parent hangs up."""
     die_with(parent)
     os.set_inheritable(descriptor, False)
-    os.dup2(2, 1)
     channel = socket.socket(fileno=descriptor)
     rules: dict[FunctionSource, Rule] = {}
     while (data := _exactly(channel, HEADER.size)) is not None:
@@ -44,8 +44,8 @@ def main(descriptor: int, parent: int) -> None:
         if what == "import":
             send(channel, _import(subject, rules))
         elif what == "fork":
-            _, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
-            send(channel, ["forked", _fork(channel, descriptors[0], rules)])
+            _, descriptors, _, _ = socket.recv_fds(channel, 1, 2)
+            send(channel, ["forked", _fork(channel, descriptors, rules)])
         else:
             send(channel, ["ended", os.waitstatus_to_exitcode(os.waitpid(subject, 0)[1])])
 
@@ -78,17 +78,22 @@ def _import(source: FunctionSource, rules: dict[FunctionSource, Rule]) -> list[A
     return ["ready", ""]
 
 
-def _fork(channel: socket.socket, worker_end: int, rules: dict[FunctionSource, Rule]) -> int:
-    """Process id of a worker that serves `worker_end`; it does not return in the worker itself."""
+def _fork(channel: socket.socket, ends: list[int], rules: dict[FunctionSource, Rule]) -> int:
+    """Process id of a worker with a socket and a standard output, `ends`; it does not return in the
+    worker itself."""
+    worker_end, output = ends
     parent = os.getpid()
     pid = os.fork()
     if pid:
         os.close(worker_end)
+        os.close(output)
         return pid
     try:
         os.setsid()
         die_with(parent)
         channel.close()
+        os.dup2(output, 1)
+        os.close(output)
         random.seed()
         if "numpy" in sys.modules:
             sys.modules["numpy"].random.seed()

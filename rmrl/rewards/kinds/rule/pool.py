@@ -74,6 +74,8 @@ class _Call:
 @dataclass(slots=True, eq=False)
 class _Job:
     source: FunctionSource
+    name: str
+    """Reward that its prints belong to."""
     timeout_s: float
     results: list[ScoreResult | None]
     future: Future[list[ScoreResult]] = field(default_factory=Future)
@@ -148,7 +150,8 @@ class _Worker(WorkerProcess):
         self.started = time.monotonic()
         self.look_at = self.started + look_distance(LOAD_TIMEOUT_S)
         self._own = None
-        self.send(pickle.dumps((chunk[0].job.source, [c.payload for c in chunk])))
+        job = chunk[0].job
+        self.send(pickle.dumps((job.source, job.name, [c.payload for c in chunk])))
 
     def jobs(self) -> list[_Job]:
         """Return those that have calls here."""
@@ -222,18 +225,21 @@ class RulePool:
         self._dispatcher: _Dispatcher | None = None
 
     def submit(
-        self, source: FunctionSource, calls: Sequence[Mapping[str, Any]], timeout_s: float
+        self,
+        source: FunctionSource,
+        calls: Sequence[Mapping[str, Any]],
+        timeout_s: float,
+        name: str = "",
     ) -> Future[list[ScoreResult]]:
         """Run the rule once per entry of `calls` (keyword arguments), each within `timeout_s`
-        seconds of its worker's own time.
+        seconds of its worker's own time. What it prints is that of the reward `name`.
 
         The future holds one result per call, in order: "ok", "unparseable" (the rule returned
         None), "timeout", "worker_lost" or "user_error". RewardFunctionError in the future: the
         function cannot be imported. Cancelling drops the calls not yet sent.
         """
-        job = _Job(source, timeout_s, [None] * len(calls))
-        for i, call in enumerate(calls):
-            job.waiting.append(_Call(job, i, pickle.dumps(dict(call))))
+        job = _Job(source, name, timeout_s, [None] * len(calls))
+        job.waiting.extend(_Call(job, i, pickle.dumps(dict(c))) for i, c in enumerate(calls))
         if not calls:
             job.resolve()
             return job.future
@@ -247,9 +253,7 @@ class RulePool:
     def process_ids(self) -> list[int]:
         """Return the living workers' process ids; [] before the first call and after `close`."""
         dispatcher = self._dispatcher
-        if dispatcher is None:
-            return []
-        return [w.process.pid for w in tuple(dispatcher.workers)]
+        return [] if dispatcher is None else [w.process.pid for w in tuple(dispatcher.workers)]
 
     def close(self) -> None:
         """End all workers; calls still open get EngineLostError."""
@@ -324,13 +328,10 @@ class _Dispatcher:
                 self._listen()
                 now = time.monotonic()
                 for worker in tuple(self.workers):
-                    if not worker.due(now):
-                        continue
-                    # An answer that is already written counts, however late it is read.
-                    self._hear(worker)
-                    if worker not in self.workers or not worker.due(now):
-                        continue
-                    if worker.overdue(now):
+                    if worker.due(now):
+                        # An answer that is already written counts, however late it is read.
+                        self._hear(worker)
+                    if worker in self.workers and worker.due(now) and worker.overdue(now):
                         self._lose(worker, overdue=not worker.ended())
                 self._dying = [worker for worker in self._dying if not worker.reaped()]
         except Exception as error:  # no call may wait for ever on a dead thread
@@ -382,10 +383,9 @@ class _Dispatcher:
             idle_in = min(worker.busy_for() for worker in self.workers)
             if idle_in > GATHER_S:
                 time.sleep(GATHER_S)
-        busy = [w.look_at for w in self.workers if w.calls]
-        wait = IDLE_WAIT_S
-        if busy:
-            wait = min(busy) - time.monotonic()
+        now = time.monotonic()
+        looks = [worker.look_at for worker in self.workers if worker.calls]
+        wait = min(looks, default=now + IDLE_WAIT_S) - now
         if self._dying:
             wait = min(wait, REAP_WAIT_S)
         for key, _ in self._selector.select(max(wait, 0.0)):

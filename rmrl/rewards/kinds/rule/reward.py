@@ -112,14 +112,16 @@ class RuleReward(Kind):
                 item = dataclasses.replace(item, token_ids=tuple(ids))
             calls.append(call_of(item, token_ids=self.token_ids))
         if not self.groups:
-            return await asyncio.wrap_future(self.pool.submit(self.source, calls, self.timeout_s))
+            return await asyncio.wrap_future(
+                self.pool.submit(self.source, calls, self.timeout_s, self.name)
+            )
         groups = groups_of(items)
         longest = max(map(len, groups), default=1)
         packed: list[dict[str, Any]] = []
         for group in groups:
             packed.append({GROUP: [calls[i] for i in group]})
         answers = await asyncio.wrap_future(
-            self.pool.submit(self.source, packed, self.timeout_s * longest)
+            self.pool.submit(self.source, packed, self.timeout_s * longest, self.name)
         )
         results: dict[int, ScoreResult] = {}
         for group, answer in zip(groups, answers, strict=True):

@@ -2,8 +2,8 @@
 call.
 
 Frames are a 4-byte big-endian length and that many bytes. Downwards: a pickled chunk `(source,
-[pickled keyword arguments])`. Upwards, JSON, so that nothing a rule executes can make the parent
-unpickle:
+name of the reward, [pickled keyword arguments])`. Upwards, JSON, so that nothing a rule executes
+can make the parent unpickle:
     ["start", t]                               the function is loaded; its first call starts at t
     ["done", status, value, detail, extra, t]  one call finished at t; the next one of the chunk
       starts then
@@ -62,7 +62,6 @@ def main(descriptor: int, parent: int) -> None:
     """Serve chunks until the parent hangs up."""
     die_with(parent)
     os.set_inheritable(descriptor, False)  # a rule's own children must not keep the socket open
-    os.dup2(2, 1)  # prints of a rule go to stderr
     serve(socket.socket(fileno=descriptor), {})
 
 
@@ -74,10 +73,18 @@ def serve(channel: socket.socket, rules: dict[FunctionSource, Rule]) -> None:
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # A pipe would keep lines back, and in a forked worker it was another file before.
+    sys.stdout = os.fdopen(1, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
     stream = channel.makefile("rb")
     own = os.getpid()
+    printing = ""
     while len(header := stream.read(HEADER.size)) == HEADER.size:
-        source, payloads = received(stream.read(HEADER.unpack(header)[0]))
+        source, name, payloads = received(stream.read(HEADER.unpack(header)[0]))
+        if name != printing:
+            printing = name
+            with contextlib.suppress(OSError, ValueError):  # a rule may have closed its output
+                sys.stdout.flush()
+                os.write(1, f"\0{name}\n".encode())
         try:
             if source not in rules:
                 rules[source] = loaded(source)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.rewards.dropins.dropin import FunctionSource
+from rmrl.rewards.kinds.rule.prints import Prints
 from rmrl.rewards.kinds.rule.worker import BOOT, HEADER, frame
 
 SEND_TIMEOUT_S = 30.0
@@ -29,8 +30,9 @@ KILL_WAIT_S = 5.0
 class Plain:
     """A process started by `subprocess`."""
 
-    def __init__(self, worker_end: socket.socket, module: str) -> None:
-        """Run `module`.main with `worker_end` as its end of the line.
+    def __init__(self, worker_end: socket.socket, module: str, output: int = 2) -> None:
+        """Run `module`.main with `worker_end` as its end of the line and `output` as its standard
+        output.
 
         The thread that starts it must outlive it.
         """
@@ -39,6 +41,7 @@ class Plain:
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", BOOT, *arguments],
             stdin=subprocess.DEVNULL,
+            stdout=output,
             pass_fds=(worker_end.fileno(),),
             # Only the parent handles Ctrl-C, and a kill reaches the rule's own children.
             start_new_session=True,
@@ -100,15 +103,19 @@ class WorkerProcess:
     def __init__(self, nursery: Nursery | None = None) -> None:
         """Fork from `nursery`, or start a new process without one. OSError: the nursery failed."""
         self.channel, worker_end = socket.socketpair()
+        self._prints = Prints()
         with worker_end:
             try:
+                output = self._prints.writing
                 if nursery is None:
-                    self.process = Plain(worker_end, "rmrl.rewards.kinds.rule.worker")
+                    self.process = Plain(worker_end, "rmrl.rewards.kinds.rule.worker", output)
                 else:
-                    self.process = nursery.fork(worker_end)
+                    self.process = nursery.fork(worker_end, output)
             except BaseException:
                 self.channel.close()
                 raise
+            finally:
+                os.close(self._prints.writing)
         self._buffer = bytearray()
 
     def send(self, data: bytes) -> None:
@@ -157,6 +164,7 @@ class WorkerProcess:
         if not self.process.ready_to_reap():
             return False
         self.process.wait()
+        self._prints.finish()
         return True
 
     def kill(self) -> str:
@@ -165,6 +173,7 @@ class WorkerProcess:
         code = self.process.wait()
         if code is None:
             return "cannot be killed"
+        self._prints.finish()
         if code < 0:
             return f"died of {signal.Signals(-code).name}"
         return f"ended with exit code {code}"
@@ -206,11 +215,11 @@ class Nursery:
         if self._unfit:
             raise OSError(self._unfit)
 
-    def fork(self, worker_end: socket.socket) -> Forked:
+    def fork(self, worker_end: socket.socket, output: int) -> Forked:
         """A worker with all rules that are ready; not while it is busy. OSError: the nursery is
         gone or of no use."""
         self._send(("fork", None))
-        socket.send_fds(self.channel, [b"!"], [worker_end.fileno()])
+        socket.send_fds(self.channel, [b"!"], [worker_end.fileno(), output])
         return Forked(int(self._answer()[1]), self)
 
     def reap(self, pid: int) -> int:

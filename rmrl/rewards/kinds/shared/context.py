@@ -24,9 +24,14 @@ class Workers(Protocol):
         ...
 
     def submit(
-        self, source: FunctionSource, calls: Sequence[Mapping[str, Any]], timeout_s: float
+        self,
+        source: FunctionSource,
+        calls: Sequence[Mapping[str, Any]],
+        timeout_s: float,
+        name: str = "",
     ) -> Future[list[ScoreResult]]:
-        """Return what the function gives for each call, in order."""
+        """Return what the function gives for each call, in order. What it prints is kept as the
+        reward's, `name`."""
         ...
 
 

@@ -50,7 +50,7 @@ def chunks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     send = WorkerProcess.send
 
     def counted(worker: Any, data: bytes) -> None:
-        sizes.append(len(pickle.loads(data)[1]))
+        sizes.append(len(pickle.loads(data)[2]))
         send(worker, data)
 
     monkeypatch.setattr(WorkerProcess, "send", counted)
