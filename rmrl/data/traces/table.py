@@ -23,7 +23,7 @@ TRACE_FORMATS: tuple[TraceFormat, ...] = (
 
 
 def as_row(fields: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return a trace as the row that `rmrl.data.traces.stored_trace` describes, with its own columns
+    """Return a trace as the row that `rmrl.data.traces.stored_trace` describes, its own columns
     behind, and other rows unchanged. `where`: place for messages. Raises DataError for a malformed
     trace."""
     if STATUS in fields:
