@@ -81,7 +81,7 @@ def write_to(path: Path) -> None:
 
 
 def run_file() -> Path | None:
-    """Return the file of `write_to`; None before it, and outside `command_log`."""
+    """Return the file that `write_to` opened. None where there is none."""
     files = [h.path for h in _LOGGER.handlers if isinstance(h, RunFileHandler)]
     return files[0] if files else None
 

@@ -81,9 +81,9 @@ def key_words(words: Sequence[str]) -> list[str]:
     functions: list[str] = []
     for word in words:
         key, equals, _ = word.partition("=")
-        if equals:
-            keys.append(f"audit.{word}" if key in _SHORT else word)
-        elif word.startswith("-") or (":" not in word and not word.endswith(".py")):
+        if key in _SHORT and equals:
+            keys.append(f"audit.{word}")
+        elif equals or word.startswith("-") or (":" not in word and not word.endswith(".py")):
             keys.append(word)
         else:
             functions.append(word.replace("::", ":"))

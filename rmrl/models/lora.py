@@ -122,8 +122,8 @@ def merged_name(name: str) -> str:
 def own_parameters(
     tensors: Mapping[str, Tensor], *, gather: Callable[[Tensor], Tensor]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield A and B of each layer and the head, under the names that peft gives them in a file;
-    otherwise as `merged_parameters`."""
+    """Yield each layer's A and B and the head, under the names that peft gives them in a file. The
+    rest is as in `merged_parameters`."""
     for name, tensor in tensors.items():
         if is_adapter(name) or name.startswith(f"{HEAD}."):
             yield f"base_model.model.{name.replace('.default.', '.')}", gather(tensor)

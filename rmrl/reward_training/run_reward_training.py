@@ -37,7 +37,7 @@ from rmrl.reward_training.results import (
     write_reward_yaml,
 )
 from rmrl.reward_training.reward_engine import PlainScores, RewardSettings
-from rmrl.reward_training.training import BEST, CHECKPOINTS, Outputs, State, Training
+from rmrl.reward_training.training import BEST, CHECKPOINTS, State, Training
 from rmrl.telemetry.sinks import SinkContext, open_sinks
 from rmrl.trainer import output_dir
 from rmrl.trainer.saves import Saves
@@ -110,7 +110,20 @@ async def _several(checked: CheckedRewardTraining) -> dict[str, Any]:
     plain: PlainScores | None = None
     if checked.config.merge == "average":
         seeds.write_average([run.out / BEST for run in runs], checked.out / BEST)
-        checked, plain, outputs = await _average_scores(checked)
+        # Its weights hold the adapters already.
+        model = replace(checked.config.model, lora_rank=0)
+        checked = replace(checked, config=replace(checked.config, model=model))
+        settings = reward_settings(checked)
+        best_folder = str(checked.out / BEST)
+        async with process_group(
+            replace(settings, model=replace(settings.model, path=best_folder)),
+            count=checked.processes,
+            threads=checked.threads,
+            timeout_s=checked.config.trainer.stall_timeout_s,
+        ) as group:
+            rows = await group.scores(checked.held_out.items)
+            plain = await group.plain_scores(best_folder, _gate_texts(checked))
+        outputs = [[response[-1].tolist() for response in responses] for responses in rows]
         judges = seeds.judges_of(best, levels, {"average": outputs})
     else:
         outputs = seeds.combined(best, levels, "mean")
@@ -134,27 +147,6 @@ async def _several(checked: CheckedRewardTraining) -> dict[str, Any]:
     await compare_ensemble(checked, section, [each["gate"]["scores"] for each in reports], report)
     write_report(checked, report)
     return report
-
-
-async def _average_scores(
-    checked: CheckedRewardTraining,
-) -> tuple[CheckedRewardTraining, PlainScores, Outputs]:
-    """Return the averaged model's run, without a LoRA, what transformers makes of the gate's texts,
-    and the outputs for the held-out rows."""
-    config = replace(checked.config, model=replace(checked.config.model, lora_rank=0))
-    checked = replace(checked, config=config)
-    folder = str(checked.out / BEST)
-    settings = reward_settings(checked)
-    async with process_group(
-        replace(settings, model=replace(settings.model, path=folder)),
-        count=checked.processes,
-        threads=checked.threads,
-        timeout_s=config.trainer.stall_timeout_s,
-    ) as group:
-        rows = await group.scores(checked.held_out.items)
-        plain = await group.plain_scores(folder, _gate_texts(checked))
-    outputs = [[response[-1].tolist() for response in responses] for responses in rows]
-    return checked, plain, outputs
 
 
 def _gate_texts(checked: CheckedRewardTraining) -> list[list[int]]:

@@ -116,8 +116,7 @@ def ensemble_section(
 
 
 def write_average(folders: Sequence[Path], out: Path) -> None:
-    """Write the folder of one model whose weights are the mean over those of several, summed in
-    float32."""
+    """Write one model whose weights are the mean over several models, summed in float32."""
     from safetensors.torch import load_file, save_file
 
     building = out.with_name(f".{out.name}.averaging")

@@ -90,7 +90,7 @@ class _Job:
         self.look_s = look_distance(self.timeout_s)
 
     def chunk(self, workers: int, others: Iterable[_Job]) -> list[_Call]:
-        """Take the next calls, and those of `others` of the rule that wait behind them."""
+        """Take the next calls, and those of `others` for the rule that wait behind them."""
         jobs: list[_Job] = [self]
         waiting = len(self.waiting)
         for other in others:

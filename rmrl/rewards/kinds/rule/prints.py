@@ -18,16 +18,16 @@ _log = logging.getLogger(__name__)
 MARK = "\0"
 """`rule.worker` writes it before the name of the reward that prints next."""
 SHOWN = 3
-"""Lines of a reward for the console."""
+"""Lines per reward for the console."""
 _LONGEST = 200
-"""Characters of a line on the console."""
+"""Characters per line on the console."""
 _END_WAIT_S = 5.0
 _shown: Counter[tuple[str, str]] = Counter()
 """Lines per file and reward."""
 
 
 class Prints:
-    """The output of one worker, read by a thread of its own until the worker has ended."""
+    """One worker's output, read by its own thread until the worker has ended."""
 
     def __init__(self) -> None:
         self._reading, self.writing = os.pipe()
@@ -51,7 +51,7 @@ class Prints:
 
 
 def keep(name: str, line: str) -> None:
-    """Write one line of the reward `name`; to standard error where the command has no log, as in
+    """Write one line that the reward `name` printed. It goes to standard error where the command has no log, as in
     `rmrl check` and in Python."""
     log = run_file()
     if log is not None:

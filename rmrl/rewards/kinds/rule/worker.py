@@ -8,7 +8,7 @@ can make the parent unpickle:
     ["done", status, value, detail, extra, t]  one call finished at t; the next one of the chunk
       starts then
     ["failed", sentence]                       the function cannot be loaded
-t is `time.monotonic()`, one clock for all processes of a machine. Only the standard library is
+t is `time.monotonic()`, one clock for all processes on a machine. Only the standard library is
 imported before the rule is.
 """
 

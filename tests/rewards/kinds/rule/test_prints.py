@@ -11,6 +11,7 @@ from rmrl.logs import command_log, write_to
 from rmrl.rewards.dropins.dropin import FunctionSource
 from rmrl.rewards.kinds.rule.pool import RulePool
 from tests.patience import PATIENCE_S
+from tests.patience import expires
 
 PRINTS = """
 import os, sys, time
@@ -72,7 +73,7 @@ def test_prints_of_killed_workers_and_of_forked_ones_are_kept(
 ) -> None:
     with RulePool(1) as pool:
         for number in range(4):  # from the third on workers are forked
-            assert call(pool, rule, "a", f"{number}", "hang", timeout_s=1.0) == ["ok", "timeout"]
+            assert call(pool, rule, "a", f"{number}", "hang", timeout_s=expires(1.0)) == ["ok", "timeout"]
     lines = [line for number in range(4) for line in (f"saw {number}", "saw hang")]
     assert (log / "a.log").read_text().splitlines() == lines
 
