@@ -1,4 +1,4 @@
-"""The responses of a row as conversations."""
+"""A row's responses as conversations."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from rmrl.types import STATUSES, Conversation, Messages
 def conversations(
     fields: Mapping[str, Any], names: ColumnNames, prompt: Messages, count: int
 ) -> list[Conversation | None]:
-    """Return the conversation of each of `count` responses: of one that is a list of messages, and
-    of one whose harness recorded an error. None for other texts. `prompt`: the row's own. Raises
-    FieldError."""
+    """Return one entry for each of `count` responses: its conversation if it is a message list or
+    its harness recorded an error, else None. `prompt`: the row's own. Raises FieldError."""
     column = names.at("response")
     value: Any = names.value(fields, "response")
     if not isinstance(value, list | str):
         column = "responses"
         value = fields.get(column)
-    answers = value if isinstance(value, list) and not is_message_list(value) else [value]
+    answers = [value]
+    if isinstance(value, list) and not is_message_list(value):
+        answers = value
     statuses = _each(fields, STATUS, count)
     details = _each(fields, DETAIL, count)
     if len(answers) != count:
@@ -37,6 +38,8 @@ def conversations(
 
 def _each(fields: Mapping[str, Any], name: str, count: int) -> Sequence[Any]:
     value = fields.get(name)
+    if is_null(value):
+        return [None] * count
     values = value if isinstance(value, list) else [value]
     if len(values) != count:
         raise FieldError(
@@ -58,7 +61,9 @@ def _conversation(
             need=f"one of {', '.join(STATUSES)}",
             todo="correct or drop the column",
         )
-    turns: Messages = as_messages(answer, column) if is_message_list(answer) else ()
+    turns: Messages = ()
+    if is_message_list(answer):
+        turns = as_messages(answer, column)
     if not turns and status == "ok":
         return None
     # The list may begin with the prompt.

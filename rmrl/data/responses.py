@@ -431,7 +431,9 @@ def _token_counts(
     value: Any, texts: Sequence[str], count_tokens: CountTokens | None
 ) -> tuple[int, ...]:
     if is_null(value):
-        return tuple(map(count_tokens, texts)) if count_tokens else (0,) * len(texts)
+        if count_tokens is None:
+            return (0,) * len(texts)
+        return tuple(map(count_tokens, texts))
     counts = value if isinstance(value, list) else [value]
     if len(counts) != len(texts) or not all(map(_is_count, counts)):
         raise FieldError(

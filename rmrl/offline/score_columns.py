@@ -45,7 +45,7 @@ FURTHER: Mapping[str, Callable[[ScoreResult], str | None]] = {
     "turns": lambda result: json.dumps(result.extra.get(TURNS, [])),
     "steps": lambda result: json.dumps([[step.end, step.value] for step in result.steps]),
 }
-"""Names that `columns` accepts, with the text of each; None: the response has none."""
+"""Names that `columns` accepts, each with its text, or None where the response has none."""
 
 
 ROW = "row"
@@ -92,7 +92,7 @@ def score_columns(
 def transformed_columns(
     batch: Sequence[AnsweredRow], rewards: RewardBatch
 ) -> dict[str, list[list[float | None]]]:
-    """Return the scores of each component after its transforms and before its weight, one list per
+    """Return each component's scores after its transforms and before its weight, one list per
     row of the batch; None without a verdict and where a gate is closed."""
     columns: dict[str, list[list[float | None]]] = {}
     for c, name in enumerate(rewards.scores.names):

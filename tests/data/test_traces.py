@@ -172,7 +172,7 @@ TURNS = st.lists(
 
 @given(TURNS, st.booleans())
 def test_a_graph_and_a_list_are_the_same_conversation(turns: list[tuple[str, str]], forked: bool):
-    """A trace's nodes in any order of branches give back the messages of the last branch."""
+    """A trace's nodes in any order of branches give back the last branch's messages."""
     talk = [
         {"role": "user", "content": "Q"},
         {"role": "assistant", "content": "a", "tool_calls": [{"id": "c", "name": "f", "arguments": "{}"}]},

@@ -1,9 +1,9 @@
-"""Rollouts of NeMo Gym: a line of the file that `gym eval run` writes, with the answer of `/verify`
+"""Rollouts of NeMo Gym: a line in the file that `gym eval run` writes, with the answer to `/verify`
 (`BaseVerifyResponse`): responses_create_params, response (OpenAI's Responses API) and reward.
 
     mask_sample          true: the reward is no measurement, so the row has a status
     _ng_failure_class    the same, in the file *_failures.jsonl
-    reward_components    further rewards of environments that have several
+    reward_components    further rewards, where an environment has several
 """
 
 from __future__ import annotations
@@ -24,26 +24,32 @@ class NeMoGymRollouts:
     name = "nemo_gym"
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
-        """Return whether a row is an answer of `/verify`."""
+        """Return whether a row is an answer to `/verify`."""
         return isinstance(fields.get("responses_create_params"), Mapping) and (
             isinstance(fields.get("response"), Mapping) or "_ng_failure_class" in fields
         )
 
     def traces(self, fields: Mapping[str, Any]) -> list[Trace]:
-        """Return the one trace of the row."""
+        """Return the row's one trace."""
         asked = fields["responses_create_params"]
         response: Mapping[str, Any] = fields.get("response") or {}
-        prompt = list(_turns(_items(asked.get("input"))))
+        output = response.get("output") or ()
+        items = asked.get("input") or ()
+        if isinstance(asked.get("input"), str):
+            items = [{"role": "user", "content": asked["input"]}]
+        prompt = list(_turns(items))
         if asked.get("instructions"):
             prompt.insert(0, {"role": "system", "content": asked["instructions"]})
-        answer = list(_turns(response.get("output") or ()))
+        answer = list(_turns(output))
         rewards: dict[str, float | None] = {
-            name: float(score) for name, score in _components(fields)
+            name: float(score) for name, score in (fields.get("reward_components") or {}).items()
         }
         if "reward" in fields:
             rewards[TOTAL] = None if fields["reward"] is None else float(fields["reward"])
         cut = (response.get("incomplete_details") or {}).get("reason") or ""
         status, detail = _standing(fields, response)
+        tokens = sum(len(item.get("generation_token_ids") or ()) for item in output)
+        usage = response.get("usage") or {}
         return [
             Trace(
                 messages=list(named_results([*prompt, *answer])),
@@ -52,7 +58,7 @@ class NeMoGymRollouts:
                 status=status,
                 detail=detail,
                 stop=cut or response.get("status") or "",
-                tokens=_sampled(response),
+                tokens=tokens or usage.get("output_tokens"),
                 cut=cut == "max_output_tokens",
             )
         ]
@@ -68,16 +74,6 @@ class NeMoGymRollouts:
         return columns
 
 
-def _items(value: Any) -> Iterable[Mapping[str, Any]]:
-    if isinstance(value, str):
-        return ({"role": "user", "content": value},)
-    return value or ()
-
-
-def _components(fields: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-    return (fields.get("reward_components") or {}).items()
-
-
 def _standing(fields: Mapping[str, Any], response: Mapping[str, Any]) -> tuple[str, str]:
     kind = fields.get("_ng_failure_class") or fields.get("failure_kind") or ""
     if fields.get("mask_sample") or fields.get("_ng_failure_class"):
@@ -90,14 +86,8 @@ def _standing(fields: Mapping[str, Any], response: Mapping[str, Any]) -> tuple[s
     return "ok", ""
 
 
-def _sampled(response: Mapping[str, Any]) -> int | None:
-    ids = [len(item.get("generation_token_ids") or ()) for item in response.get("output") or ()]
-    usage = response.get("usage") or {}
-    return sum(ids) or usage.get("output_tokens")
-
-
 def _turns(items: Iterable[Mapping[str, Any]]) -> Iterator[Turn]:
-    """Yield the messages of items of the Responses API: thinking, text and calls of one answer
+    """Yield the messages in items of the Responses API: thinking, text and calls in one answer
     become one assistant turn, which ends at the first text, call result or other role behind it."""
     turn: Turn = {}
     for item in items:
@@ -114,7 +104,7 @@ def _turns(items: Iterable[Mapping[str, Any]]) -> Iterator[Turn]:
         if kind in _RESULTS:
             yield {
                 "role": "tool",
-                "content": _output(item.get("output")),
+                "content": text_of(item.get("output")),
                 "tool_call_id": item.get("call_id"),
             }
         elif kind == "message" and item.get("role") != "assistant":
@@ -136,7 +126,3 @@ def _extend(turn: Turn, kind: str, item: Mapping[str, Any]) -> None:
         turn.setdefault("tool_calls", []).append(
             call(item.get("call_id"), item["name"], item[_CALLS[kind]])
         )
-
-
-def _output(output: Any) -> str:
-    return output if isinstance(output, str) else text_of(output)

@@ -24,7 +24,7 @@ class OpenEnvTraces:
     name = "openenv"
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
-        """Return whether a row holds the calls of an engine with their tokens."""
+        """Return whether a row holds an engine's calls with their tokens."""
         entries = _entries(fields)
         return isinstance(entries, list) and all(
             isinstance(entry, Mapping) and all(name in entry for name in _NEEDED)
@@ -53,13 +53,16 @@ class OpenEnvTraces:
         }
         if "reward" in fields:
             rewards[TOTAL] = None if fields["reward"] is None else float(fields["reward"])
+        status, detail = "ok", ""
+        if not talk:
+            status, detail = "provider_error", "the trace holds no turn"
         return [
             Trace(
                 messages=list(named_results(talk)),
                 first=first,
                 rewards=rewards,
-                status="ok" if talk else "provider_error",
-                detail="" if talk else "the trace holds no turn",
+                status=status,
+                detail=detail,
                 stop=reason,
                 tokens=tokens or None,
                 cut=reason == "length",
@@ -68,7 +71,9 @@ class OpenEnvTraces:
 
     def columns(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Return the task's id."""
-        return {"prompt_id": fields["task_id"]} if fields.get("task_id") else {}
+        if not fields.get("task_id"):
+            return {}
+        return {"prompt_id": fields["task_id"]}
 
 
 def _entries(fields: Mapping[str, Any]) -> Any:

@@ -63,17 +63,17 @@ class TraceFormat(Protocol):
         ...
 
     def traces(self, fields: Mapping[str, Any]) -> list[Trace]:
-        """Return the traces of a row. Raises KeyError, TypeError, ValueError, IndexError or
+        """Return a row's traces. Raises KeyError, TypeError, ValueError, IndexError or
         AttributeError for malformed fields, FieldError for a row that cannot be scored."""
         ...
 
     def columns(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return further columns of the row."""
+        """Return the row's further columns."""
         ...
 
 
 def row_of(traces: Sequence[Trace]) -> dict[str, Any]:
-    """Return the columns of a row with these traces. Raises FieldError where they begin
+    """Return the columns that hold these traces. Raises FieldError where they begin
     differently."""
     prompts = [list(trace.messages[: trace.first]) for trace in traces]
     if any(prompt != prompts[0] for prompt in prompts):
@@ -84,13 +84,14 @@ def row_of(traces: Sequence[Trace]) -> dict[str, Any]:
             todo="write each agent's trace on its own line (trace.to_record())",
         )
     values = list(map(_values, traces))
-    names = dict.fromkeys(name for each in values for name in each)
-    several = len(traces) > 1
     row: dict[str, Any] = {"prompt": prompts[0] or "(the trace holds no prompt)"}
-    for name in names:
-        column = [each.get(name) for each in values]
-        row[name] = column if several else column[0]
-    row["responses" if several else "response"] = row.pop("response")
+    if len(traces) == 1:
+        row |= values[0]
+        row["response"] = row.pop("response")
+    else:
+        for name in dict.fromkeys(name for each in values for name in each):
+            row[name] = [each.get(name) for each in values]
+        row["responses"] = row.pop("response")
     return {name: value for name, value in row.items() if value is not None or "env." in name}
 
 
@@ -107,20 +108,20 @@ def _values(trace: Trace) -> dict[str, Any]:
         STOP: trace.stop,
     }
     for name, score in trace.rewards.items():
-        failed = trace.status != "ok"
-        value = None if failed else score
+        status = trace.status
+        value = score
+        if status != "ok":
+            value = None
+        elif score is None:
+            status = "skipped"
         values[f"score_env.{name}"] = value
-        values[f"status_env.{name}"] = trace.status if failed else _status(value)
+        values[f"status_env.{name}"] = status
         values[f"detail_env.{name}"] = trace.detail
     return values
 
 
-def _status(value: float | None) -> str:
-    return "skipped" if value is None else "ok"
-
-
 def text_of(content: Any) -> str:
-    """Return the text of a message: its text parts, and a mark such as [image_url] for others."""
+    """Return a message's text: its text parts, and a mark such as [image_url] for others."""
     if content is None or isinstance(content, str):
         return content or ""
     return "".join(
@@ -129,7 +130,7 @@ def text_of(content: Any) -> str:
 
 
 def call(id_: Any, name: Any, arguments: Any) -> Turn:
-    """Return a tool call in the form of OpenAI's chat completions."""
+    """Return a tool call as in OpenAI's chat completions."""
     return {"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
@@ -139,5 +140,10 @@ def named_results(messages: Sequence[Turn]) -> Iterator[Turn]:
     for turn in messages:
         for each in turn.get("tool_calls") or ():
             names[each.get("id")] = (each.get("function") or each).get("name")
-        name = names.get(turn.get("tool_call_id")) if turn["role"] == "tool" else None
-        yield {**turn, "name": name} if name and not turn.get("name") else turn
+        name = None
+        if turn["role"] == "tool":
+            name = names.get(turn.get("tool_call_id"))
+        if name and not turn.get("name"):
+            yield {**turn, "name": name}
+        else:
+            yield turn

@@ -1,5 +1,5 @@
-"""Traces of verifiers (`verifiers.v1`, schema version 1): a line of traces.jsonl, which is an
-episode with the trace of each agent, or one trace of `Trace.to_record()`.
+"""Traces of verifiers (`verifiers.v1`, schema version 1): a line in traces.jsonl, which is an
+episode with each agent's trace, or one trace as `Trace.to_record()` returns it.
 
 A trace is a graph of messages, in which each node names the one before it. The conversation is the
 path to the last leaf, as in `Trace.messages`. The response begins at the first message that was
@@ -39,7 +39,7 @@ class VerifiersTraces:
         )
 
     def traces(self, fields: Mapping[str, Any]) -> list[Trace]:
-        """Return the traces of the agents that train, or of all where none does."""
+        """Return the traces of the agents that train, or all where none does."""
         if "nodes" in fields:
             return [_trace(fields)]
         every = fields["traces"]
@@ -69,7 +69,10 @@ def _trace(record: Mapping[str, Any]) -> Trace:
     sampled = (number for number, node in enumerate(path) if node.get("sampled"))
     first = next(sampled, len(path))
     if not path:
-        messages = _task_prompt(record["task"]["data"])
+        prompt = record["task"]["data"].get("prompt") or ()
+        if isinstance(prompt, str):
+            prompt = [{"role": "user", "content": prompt}]
+        messages = list(map(_turn, prompt))
         first = len(messages)
     rewards: dict[str, float | None] = {}
     total: float | None = None
@@ -95,7 +98,7 @@ def _trace(record: Mapping[str, Any]) -> Trace:
 
 
 def _standing(record: Mapping[str, Any]) -> tuple[str, str]:
-    """Return status and detail: an error of an attempt that was repeated with success is none."""
+    """Return status and detail: an attempt's error is none where a repeat had success."""
     if record["ok"]:
         return "ok", ""
     errors = record.get("errors") or ()
@@ -138,16 +141,12 @@ def _turn(message: Mapping[str, Any]) -> Turn:
         call(each["id"], _full_name(each), each["arguments"])
         for each in message.get("tool_calls") or ()
     ]
-    return {**turn, "tool_calls": calls} if calls else turn
+    if calls:
+        turn["tool_calls"] = calls
+    return turn
 
 
 def _full_name(each: Mapping[str, Any]) -> str:
-    space = each.get("namespace")
-    return f"{space}.{each['name']}" if space else each["name"]
-
-
-def _task_prompt(data: Mapping[str, Any]) -> list[Turn]:
-    prompt = data.get("prompt") or ()
-    if isinstance(prompt, str):
-        return [{"role": "user", "content": prompt}]
-    return list(map(_turn, prompt))
+    if each.get("namespace"):
+        return f"{each['namespace']}.{each['name']}"
+    return each["name"]

@@ -31,7 +31,7 @@ PER_TURN: Mapping[str, Callable[[Sequence[float]], float]] = {
     "sum": math.fsum,
     "last": lambda values: values[-1],
 }
-"""How the scores of the turns make the score of the response."""
+"""How the turns' scores make the response's score."""
 _ENTRIES = ("tags", "opened")
 
 
@@ -50,7 +50,7 @@ class Reads:
     turn: int = 0
     """With the part `turn`: its number from 1, or from -1 at the end."""
     per_turn: str = ""
-    """How the scores of the turns make that of the response, one of PER_TURN; "": the response is
+    """How the turns' scores make the response's score, a name in PER_TURN; "": the response is
     scored."""
 
     @property
@@ -60,7 +60,7 @@ class Reads:
 
     @classmethod
     def parse(cls, entries: Mapping[str, Any], *, where: str) -> Reads:
-        """Read the three entries of the section at `where`. Raises ConfigError."""
+        """Read these entries from the section at `where`. Raises ConfigError."""
         part, turn = _part(entries.get("reads") or "all", where=where)
         per_turn = _per_turn(entries.get("per"), where=where)
         if per_turn and part in _TURNS:
@@ -80,8 +80,10 @@ class Reads:
         settings: Mapping[str, Any] = {}
         if isinstance(entry, Mapping):
             settings = entry
+        elif entry == "opened":
+            settings = {"opened": True}
         elif entry is not None:
-            settings = {"opened": True} if entry == "opened" else {"tags": entry}
+            settings = {"tags": entry}
         for key in settings:
             if key not in _ENTRIES:
                 hint = did_you_mean(str(key), _ENTRIES)
@@ -117,10 +119,14 @@ class Reads:
         )
 
     def __str__(self) -> str:
-        text = f"turn:{self.turn}" if self.part == "turn" else self.part
+        text = self.part
+        if self.part == "turn":
+            text = f"turn:{self.turn}"
         if self.parts_thinking and self.unclosed != "missing":
             text += f", unclosed {self.unclosed}"
-        return f"{text}, {self.per_turn} of the turns" if self.per_turn else text
+        if self.per_turn:
+            text += f", {self.per_turn} of the turns"
+        return text
 
 
 def _part(entry: Any, *, where: str) -> tuple[str, int]:
@@ -139,8 +145,10 @@ def _part(entry: Any, *, where: str) -> tuple[str, int]:
 
 
 def _per_turn(entry: Any, *, where: str) -> str:
-    how = "mean" if entry == "turn" else ""
-    if isinstance(entry, Mapping) and list(entry) == ["turn"]:
+    how = ""
+    if entry == "turn":
+        how = "mean"
+    elif isinstance(entry, Mapping) and list(entry) == ["turn"]:
         how = str(entry["turn"])
     if entry not in (None, "response") and how not in PER_TURN:
         raise ConfigError(

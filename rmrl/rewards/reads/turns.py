@@ -1,6 +1,6 @@
-"""Turns of a conversation as texts that a reward reads.
+"""A conversation's turns as texts that a reward reads.
 
-    [role]                 heading of a turn in a transcript; [tool NAME] of a tool's result
+    [role]                 a turn's heading in a transcript; [tool NAME] for a tool's result
     call: {...}            a tool call, on a line of its own
 
 A line in a turn's own text that looks like a heading or a call is indented by a space, so a policy
@@ -38,7 +38,7 @@ class TurnsText:
 
     text: str
     results: tuple[Span, ...]
-    """Places of the tools' results."""
+    """The tools' results as places in the text."""
 
 
 def conversation_of(item: ScoreItem) -> tuple[Messages, int]:
@@ -51,15 +51,15 @@ def conversation_of(item: ScoreItem) -> tuple[Messages, int]:
 
 
 def assistant_turns(item: ScoreItem) -> list[int]:
-    """Return the numbers of the response's assistant turns among the turns of
-    `conversation_of`."""
+    """Return the response's assistant turns as numbers among the turns that `conversation_of`
+    returns."""
     turns, first = conversation_of(item)
     return [n for n in range(first, len(turns)) if turns[n]["role"] == "assistant"]
 
 
 def turn_text(turn: Mapping[str, Any]) -> str:
-    """Return an assistant turn as a response: its text, and its calls if it has some. The text of a
-    turn without calls is unchanged."""
+    """Return an assistant turn as a response: its text, and its calls if it has some. A turn
+    without calls keeps its text unchanged."""
     calls = call_lines(turn)
     if not calls:
         return turn["content"]
@@ -67,7 +67,7 @@ def turn_text(turn: Mapping[str, Any]) -> str:
 
 
 def call_lines(turn: Mapping[str, Any]) -> list[str]:
-    """Return a line for each tool call of a turn."""
+    """Return a line for each tool call in a turn."""
     return [
         "call: " + json.dumps(call, ensure_ascii=False, default=str)
         for call in turn.get("tool_calls") or ()
@@ -80,7 +80,7 @@ def inert(text: str) -> str:
 
 
 def tools_text(item: ScoreItem) -> TurnsText:
-    """Return the calls and results of the response's tools, and nothing else."""
+    """Return the response's tool calls and their results, and nothing else."""
     turns, first = conversation_of(item)
     blocks: list[tuple[str, str, bool]] = []
     for turn in turns[first:]:
@@ -91,7 +91,7 @@ def tools_text(item: ScoreItem) -> TurnsText:
 
 
 def transcript(item: ScoreItem) -> TurnsText:
-    """Return the whole conversation: every turn of the prompt and of the response.
+    """Return the whole conversation: the prompt's turns and the response's.
 
     A response that is a text and continues the prompt's last turn stands in that turn.
     """

@@ -40,7 +40,7 @@ class PartText:
     unclosed: bool = False
     """Whether the response ends inside its thinking, so that the part is not whole."""
     lacks: str = ""
-    """Why the part is not there, of a turn that the response does not have."""
+    """Why the part is not there, where the response does not have the turn."""
     results: tuple[Span, ...] = ()
     """Places of tool results in the part."""
 

@@ -19,7 +19,7 @@ from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Conversation, Messages, ScoreItem, ScoreResult
 
 TURNS = "turns"
-"""The column of a result with the score of each turn; None: no verdict."""
+"""The result's column with each turn's score; None: no verdict."""
 
 
 def reader_of(kind: ItemScorer, spec: RewardSpec, counts: Counts) -> ItemScorer:
@@ -42,10 +42,14 @@ class TurnReader:
         failed = [_failure(item) for item in items]
         if not how and not any(failed):
             return await self._kind.score(items)
-        asked: list[list[ScoreItem]] = [
-            [] if failure else turn_items(item) if how else [item]
-            for item, failure in zip(items, failed, strict=True)
-        ]
+        asked: list[list[ScoreItem]] = []
+        for item, failure in zip(items, failed, strict=True):
+            if failure:
+                asked.append([])
+            elif how:
+                asked.append(turn_items(item))
+            else:
+                asked.append([item])
         flat = [turn for turns in asked for turn in turns]
         scored = await self._kind.score(flat) if flat else []
         if len(scored) != len(flat):
@@ -57,12 +61,17 @@ class TurnReader:
         results: list[ScoreResult] = []
         for turns, failure in zip(asked, failed, strict=True):
             own = [next(remaining) for _ in turns]
-            results.append(failure or (_combined(own, how) if how else own[0]))
+            if failure:
+                results.append(failure)
+            elif how:
+                results.append(_combined(own, how))
+            else:
+                results.append(own[0])
         return results
 
 
 def turn_items(item: ScoreItem) -> list[ScoreItem]:
-    """Return an item for each assistant turn of the response; for one without such a turn the item
+    """Return an item for each assistant turn in the response; for one without such a turn the item
     itself."""
     messages, _ = conversation_of(item)
     return [_turn_item(item, messages, number) for number in assistant_turns(item)] or [item]
@@ -88,7 +97,9 @@ def _last_user(messages: Messages) -> str:
     for message in reversed(messages):
         if message["role"] == "user":
             return message["content"]
-    return messages[-1]["content"] if messages else ""
+    if not messages:
+        return ""
+    return messages[-1]["content"]
 
 
 def _failure(item: ScoreItem) -> ScoreResult | None:
@@ -99,7 +110,7 @@ def _failure(item: ScoreItem) -> ScoreResult | None:
 
 
 def _combined(turns: Sequence[ScoreResult], how: str) -> ScoreResult:
-    """Return the result of a response, with the scores of its turns as a column."""
+    """Return a response's result, with its turns' scores as a column."""
     last = turns[-1]
     values = [turn.value for turn in turns]
     present = [value for value in values if value is not None]

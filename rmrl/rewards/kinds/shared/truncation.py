@@ -206,7 +206,7 @@ def _fit_results(
     *,
     reads: Sequence[Rendered] | None,
 ) -> list[Rendered]:
-    """`fit_items` for items of which some have tool results, which are cut before all else."""
+    """`fit_items` where some items have tool results, which are cut before all else."""
     shorter = list(items)
     whole = list(reads or render(range(len(items)), items))
     rendered = list(whole)
