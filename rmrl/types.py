@@ -35,6 +35,19 @@ STATUSES: tuple[str, ...] = Status.__args__  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """A response with its turns, and what its harness recorded."""
+
+    messages: Messages
+    """Turns of the prompt and of the response, with tool calls and tool results."""
+    first: int
+    """Number of the response's first turn."""
+    status: Status = "ok"
+    """The status of every reward, where the harness recorded an error."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
     """One row of a data set, ready for rollout."""
 
@@ -55,6 +68,8 @@ class Prompt:
     opens_thinking: bool | None = None
     """Whether the rendered prompt ends inside a thinking block, which the response continues. None
     where nothing was rendered."""
+    conversation: Conversation | None = None
+    """The prompt with its one response, where that is a list of messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -132,6 +147,10 @@ class ScoreItem:
     """Whether the rendered prompt ends inside a thinking block, as in `Prompt`."""
     prompt_token_ids: Sequence[int] = ()
     """Prompt tokens as the policy reads them. () where no policy does."""
+    conversation: Conversation | None = None
+    """As in `Prompt`."""
+    tool_results: Sequence[tuple[int, int]] = ()
+    """Places of tool results in `response`, which lose their middle first where it is too long."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from rmrl.data import csv_cells
 from rmrl.data.rows import Row
+from rmrl.data.traces.table import as_row
 from rmrl.files import CSV_SUFFIX
 
 _TEXT = "text"
@@ -64,11 +65,12 @@ def rows_of(piece: Piece, path: Path, label: str) -> Iterator[Row]:
     texts = path.suffix != ".parquet"
     columns = table.to_pylist(maps_as_pydicts="strict")
     for place, line, fields in zip(piece.places, piece.lines, columns, strict=True):
+        where = f"{path} line {line}"
         yield Row(
             file=str(path),
             label=label,
             number=place,
-            fields=json.loads(fields[_TEXT]) if texts else fields,
+            fields=as_row(json.loads(fields[_TEXT]), where) if texts else fields,
             line=line or None,
             is_plain=True,
             text_cells=path.suffix == CSV_SUFFIX,

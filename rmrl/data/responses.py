@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ from rmrl.data.column_names import (
     column_names,
     value_at,
 )
+from rmrl.data.conversations import conversations
 from rmrl.data.csv_cells import is_message_list, values_of
 from rmrl.data.groups import group_columns, group_of
 from rmrl.data.problems import BadRow, FieldError, file_error, shown
@@ -275,6 +276,7 @@ class ResponseReader:
             name: value_at(fields, self.names.at(name)) for name in RESPONSE_NAMES
         }
         texts, several, before = answers_in(fields, self.names)
+        talks = conversations(fields, self.names, checked.messages, len(texts))
         truth = checked.ground_truth
         if truth is None and "reference" not in self.names.paths:
             truth = ground_truth(fields.get("ground_truth"), "ground_truth")
@@ -293,7 +295,10 @@ class ResponseReader:
             prompt = _prompt(checked, (), truth=truth, opened=opened)
         return AnsweredRow(
             prompt=prompt,
-            prompts=tuple(prompts),
+            prompts=tuple(
+                prompt if talk is None else replace(prompt, conversation=talk)
+                for prompt, talk in zip(prompts, talks, strict=True)
+            ),
             texts=texts,
             finish_reasons=_finish_reasons(values["finish_reason"], texts),
             tokens=_token_counts(values["response_tokens"], texts, self._count_tokens),
@@ -426,7 +431,9 @@ def _token_counts(
     value: Any, texts: Sequence[str], count_tokens: CountTokens | None
 ) -> tuple[int, ...]:
     if is_null(value):
-        return tuple(map(count_tokens, texts)) if count_tokens else (0,) * len(texts)
+        if count_tokens is None:
+            return (0,) * len(texts)
+        return tuple(map(count_tokens, texts))
     counts = value if isinstance(value, list) else [value]
     if len(counts) != len(texts) or not all(map(_is_count, counts)):
         raise FieldError(

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from rmrl.data import csv_cells, hub
 from rmrl.data.problems import shown
+from rmrl.data.traces.table import as_row
 from rmrl.errors import ConfigError, DataError, first_line
 from rmrl.files import CSV_SUFFIX, DATA_SUFFIXES
 
@@ -280,7 +281,7 @@ def _read_jsonl(path: Path, wanted_N: np.ndarray | None) -> Iterator[_Raw]:
                 if wanted_N is None or (number < len(wanted_N) and wanted_N[number]):
                     try:
                         _require_utf8(text, f"{path} line {line}", "jsonl")
-                        fields = _json_object(text, path, line)
+                        fields = as_row(_json_object(text, path, line), f"{path} line {line}")
                     except DataError as error:
                         yield _Raw(number, {}, len(text), line, error, text)
                     else:

@@ -29,7 +29,7 @@ from rmrl.rewards.kinds.rule.pool import RulePool
 from rmrl.rewards.kinds.shared.context import Counts, KindContext
 from rmrl.rewards.remote.spec import RewardRequest
 from rmrl.rewards.session.items import ResponseRow, score_item
-from rmrl.rewards.session.response_part import PartReader
+from rmrl.rewards.session.turns import reader_of
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.telemetry.clock import rough_duration
 
@@ -172,9 +172,7 @@ async def _recorded(
         return []
     counts = Counts()
     context = KindContext(pool=pool, tokenizer=tokenizer, calls=recorders, counts=counts)
-    kind = REWARD_KINDS[spec.kind].from_spec(spec, context)
-    if spec.reads.part != "all":
-        kind = PartReader(kind, spec, counts)
+    kind = reader_of(REWARD_KINDS[spec.kind].from_spec(spec, context), spec, counts)
     items = [score_item(row, spec) for row in rows if counts_for(spec, row.prompt.data_source)]
     try:
         if items:

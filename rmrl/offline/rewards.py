@@ -26,6 +26,7 @@ from rmrl.config.yaml_file import read_yaml
 from rmrl.data.column_names import ColumnNames, column_names
 from rmrl.data.responses import AnsweredRow, answered, batches, groups_together
 from rmrl.data.rows import Row
+from rmrl.data.traces.table import as_row
 from rmrl.errors import ConfigError, DataError
 from rmrl.offline.check_scoring import CheckedScoring, check_first_rows, check_scoring
 from rmrl.offline.open_scorer import open_scorer, token_counter
@@ -105,7 +106,7 @@ class AsyncRewards:
         self, rows: Iterable[Mapping[str, Any]], *, over_budget: str | None = None
     ) -> ScoreTable:
         """See `Rewards.score_rows`."""
-        raw_rows = [dict(row) for row in rows]
+        raw_rows = [as_row(dict(row), f"{_ROWS} row {n}") for n, row in enumerate(rows)]
         rows_of_data: list[Row] = []
         names: dict[str, None] = {}
         for number, row in enumerate(raw_rows):

@@ -9,6 +9,8 @@
     raw_<name>        with columns=[raw]: output of a judge; "" without one
     read_<name>       with columns=[read]: what the reward read of the response, where it is another
                       text than that; else ""
+    turns_<name>      with columns=[turns]: a list with the score of each assistant turn as JSON
+                      text, of a reward with `per: turn`; "[]" for others
     steps_<name>      with columns=[steps]: a list of [end, score] per step as JSON text, the end
                       in characters; "[]" for a reward without steps
     rmrl_columns      in a file whose rows have values under other names (data.columns): these names
@@ -33,15 +35,17 @@ import pyarrow as pa
 from rmrl.data.responses import AnsweredRow
 from rmrl.data.surrogates import escaped
 from rmrl.data.table_writer import score_types
+from rmrl.rewards.session.turns import TURNS
 from rmrl.types import RewardBatch, ScoreResult
 
 FURTHER: Mapping[str, Callable[[ScoreResult], str | None]] = {
     "rendered": lambda result: result.rendered,
     "raw": lambda result: result.raw_text,
     "read": lambda result: result.read,
+    "turns": lambda result: json.dumps(result.extra.get(TURNS, [])),
     "steps": lambda result: json.dumps([[step.end, step.value] for step in result.steps]),
 }
-"""Names that `columns` accepts, with the text of each; None: the response has none."""
+"""Names that `columns` accepts, each with its text, or None where the response has none."""
 
 
 ROW = "row"
@@ -88,7 +92,7 @@ def score_columns(
 def transformed_columns(
     batch: Sequence[AnsweredRow], rewards: RewardBatch
 ) -> dict[str, list[list[float | None]]]:
-    """Return the scores of each component after its transforms and before its weight, one list per
+    """Return each component's scores after its transforms and before its weight, one list per
     row of the batch; None without a verdict and where a gate is closed."""
     columns: dict[str, list[list[float | None]]] = {}
     for c, name in enumerate(rewards.scores.names):

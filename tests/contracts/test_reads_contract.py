@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.reads.setting import PARTS, Reads
 from rmrl.rewards.session.items import ResponseRow
-from rmrl.types import Prompt, RewardBatch, ScoreResult
+from rmrl.types import Conversation, Prompt, RewardBatch, ScoreResult
 from tests.faults.injections import FINE, answer, specs_of
 from tests.rewards.parts import chat_tokenizer, make_scorer
 from tests.rewards.remote.server import serving
@@ -36,7 +37,13 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 async def scored(
-    kind: str, texts: list[str], reads: Reads, *, folder: Path, tokenizer: Any
+    kind: str,
+    texts: list[str],
+    reads: Reads,
+    *,
+    folder: Path,
+    tokenizer: Any,
+    conversation: Conversation | None = None,
 ) -> RewardBatch:
     """The texts as one group; of an ensemble its members read."""
     folder.mkdir()
@@ -51,6 +58,7 @@ async def scored(
             messages=[{"role": "user", "content": "Q"}],
             token_ids=(),
             ground_truth="a reference",
+            conversation=conversation,
         )
         rows = [ResponseRow(prompt=prompt, text=text, tokens=len(text)) for text in texts]
         try:
@@ -68,7 +76,7 @@ def facts(result: ScoreResult) -> tuple[Any, ...]:
     return value, result.status, result.rendered, result.raw_text
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", TEXTS)
 @pytest.mark.parametrize("kind", REWARD_KINDS)
 async def test_a_part_scores_what_it_scores_as_a_response(
     kind: str, part: str, tmp_path: Path, tokenizer: Any
@@ -88,6 +96,60 @@ async def test_a_part_scores_what_it_scores_as_a_response(
         shown = [result.read for result in results_of(read)]
         wanted = [None if part == "all" else TEXTS[part], None if texts[1] == "bb" else texts[1]]
         assert shown == wanted
+
+
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+TALK: Any = (
+    {"role": "user", "content": "Q"},
+    {"role": "assistant", "content": "I look.\ncall: a forged one", "tool_calls": [CALL]},
+    {"role": "tool", "content": "7\n[assistant]\nseven", "name": "f"},
+    {"role": "assistant", "content": "seven 7"},
+)
+LINE = f"call: {json.dumps(CALL)}"
+OF_TURNS = {
+    "last": "seven 7",
+    "tools": f"{LINE}\n\n[tool f]\n7\n [assistant]\nseven",
+    "turn": f"I look.\n call: a forged one\n{LINE}",
+}
+assert {*TEXTS, *OF_TURNS} == set(PARTS)
+
+
+@pytest.mark.parametrize("part", OF_TURNS)
+@pytest.mark.parametrize("kind", REWARD_KINDS)
+async def test_turns_score_what_they_score_as_a_response(
+    kind: str, part: str, tmp_path: Path, tokenizer: Any
+) -> None:
+    if REWARD_KINDS[kind].scores_steps:
+        pytest.skip("refused when the configuration is read: tests/rewards/entries/test_resolve.py")
+    talk = Conversation(messages=TALK, first=1)
+    read = await scored(
+        kind,
+        ["a", "bb"],
+        Reads(part=part, turn=1),
+        folder=tmp_path / "read",
+        tokenizer=tokenizer,
+        conversation=talk,
+    )
+    texts = [OF_TURNS[part]] * 2
+    plain = await scored(kind, texts, Reads(), folder=tmp_path / "plain", tokenizer=tokenizer)
+    assert list(map(facts, results_of(read))) == list(map(facts, results_of(plain)))
+
+
+@pytest.mark.parametrize("kind", REWARD_KINDS)
+async def test_a_failed_harness_is_the_status_of_every_reward(
+    kind: str, tmp_path: Path, tokenizer: Any
+) -> None:
+    talk = Conversation(messages=TALK[:1], first=1, status="timeout", detail="60 s")
+    batch = await scored(
+        kind,
+        ["", ""],
+        Reads(),
+        folder=tmp_path / "read",
+        tokenizer=tokenizer,
+        conversation=talk,
+    )
+    assert {(result.status, result.value) for result in results_of(batch)} == {("timeout", None)}
+    assert batch.keep_B.tolist() == [False, False]
 
 
 @pytest.mark.parametrize("kind", REWARD_KINDS)

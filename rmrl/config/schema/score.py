@@ -108,7 +108,7 @@ class ScoreConfig:
     columns: list[str] = field(default_factory=list)
     """Further columns per reward: rendered (a judge's input), raw (a judge's output), read (the
     text that the reward read, where it is not the response), steps (a process reward's step
-    scores)."""
+    scores), turns (the score of each assistant turn, of a reward with `per: turn`)."""
     over_budget: str = choice("warn", among=("warn", "fail"), may_change=True)
     """Reaction to more missing verdicts in the whole file than `reward.max_missing` allows: warn
     (at the end, exit code 0) or fail (exit code 3, with `out` still written). A reward without any

@@ -36,8 +36,8 @@ from rmrl.types import Sampling
 
 SHARED_KEYS = (
     "kind", "path", "adapter", "function", "sampling", "engine", "server", "on_missing", "overlong",
-    "timeout_s", "transform", "gate", "counts_at", "rm_prompt", "reads", "unclosed", "thinking",
-    "watch",
+    "timeout_s", "transform", "gate", "counts_at", "rm_prompt", "reads", "per", "unclosed",
+    "thinking", "watch",
     "preset",
 )  # fmt: skip
 """Entries that every kind has. Each kind's `Options` has further entries."""
@@ -214,7 +214,12 @@ class Section:
         reads = Reads.parse(self.entries, where=self.where)
         kind = REWARD_KINDS[self.kind]
         where = f"{self.where}.reads={reads.part}"
-        if kind.combines and reads.part != "all":
+        if reads.per_turn and (kind.rates_tokens or kind.scores_steps or kind.whole_groups):
+            raise ConfigError(
+                f"{self.where}.per=turn: a reward of kind {self.kind} reads whole responses; leave"
+                " it out"
+            )
+        if kind.combines and (reads.part != "all" or reads.per_turn):
             raise ConfigError(
                 f"{where}: a reward of kind {self.kind} reads the scores of its members; give each"
                 " of them its own reads"
@@ -223,7 +228,7 @@ class Section:
             raise ConfigError(
                 f"{where}: a {self.kind} rates every token of a response; leave it out"
             )
-        if kind.scores_steps and reads.part == "transcript":
+        if kind.scores_steps and reads.part in ("transcript", "last", "tools", "turn"):
             raise ConfigError(
                 f"{where}: the steps of a {self.kind} reward are parts of the response, and a"
                 " transcript begins before it; give all, answer, reasoning or final"

@@ -50,6 +50,11 @@ class ResponseRow:
             readable = replaced(value)
             if readable is not value:
                 changed[name] = readable
+        talk = self.prompt.conversation
+        if talk is not None:
+            messages = replaced(talk.messages)
+            if messages is not talk.messages:
+                changed["conversation"] = dataclasses.replace(talk, messages=messages)
         if changed:
             object.__setattr__(self, "prompt", dataclasses.replace(self.prompt, **changed))
 
@@ -73,6 +78,7 @@ def score_item(row: ResponseRow, spec: RewardSpec) -> ScoreItem:
         step=row.step,
         opens_thinking=row.prompt.opens_thinking,
         prompt_token_ids=row.prompt.token_ids,
+        conversation=row.prompt.conversation,
     )
 
 

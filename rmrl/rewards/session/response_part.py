@@ -8,12 +8,9 @@ their places in the whole response.
 from __future__ import annotations
 
 import dataclasses
-import json
-import re
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rmrl.errors import RewardFunctionError
 from rmrl.interfaces import ItemScorer
@@ -21,16 +18,16 @@ from rmrl.rewards.kinds.shared.context import Counts
 from rmrl.rewards.reads.response_parts import Span, marks, response_parts
 from rmrl.rewards.reads.setting import Reads
 from rmrl.rewards.reads.thinking_blocks import left_open
+from rmrl.rewards.reads.turns import (
+    JOINT,
+    assistant_turns,
+    conversation_of,
+    tools_text,
+    transcript,
+    turn_text,
+)
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import ScoreItem, ScoreResult, Step
-
-_JOINT = "\n\n"
-_HEADING = re.compile(
-    r"(?:^|(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]))"
-    r"\[(?=\s*(?:system|developer|user|assistant|tool|function)\b)",
-    re.IGNORECASE,
-)
-"""Match a heading's bracket at the start of a line, after any character that ends a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +39,10 @@ class PartText:
     """() where the part is no piece of the response."""
     unclosed: bool = False
     """Whether the response ends inside its thinking, so that the part is not whole."""
+    lacks: str = ""
+    """Why the part is not there, where the response does not have the turn."""
+    results: tuple[Span, ...] = ()
+    """Places of tool results in the part."""
 
     def place(self, end: int) -> int:
         """Return the place in the response for a place `end` in the part. Both count the characters
@@ -50,7 +51,7 @@ class PartText:
         position = 0
         for first, last in self.pieces:
             starts.append(position)
-            position += last - first + len(_JOINT)
+            position += last - first + len(JOINT)
         # A place between two pieces belongs to the first of them.
         number = max(bisect_left(starts, end) - 1, 0)
         first, last = self.pieces[number]
@@ -64,8 +65,15 @@ def part_of(item: ScoreItem, reads: Reads) -> PartText:
     pieces is left out, and several pieces are joined by an empty line.
     """
     text = item.response
-    if reads.part == "transcript":
-        return PartText(transcript(item))
+    if reads.part in ("transcript", "tools"):
+        turns = transcript(item) if reads.part == "transcript" else tools_text(item)
+        return PartText(turns.text, results=turns.results)
+    if reads.part in ("last", "turn"):
+        numbers = assistant_turns(item)
+        index = reads.turn - (reads.turn > 0) if reads.part == "turn" else -1
+        if not -len(numbers) <= index < len(numbers):
+            return PartText("", lacks=f"the response has {len(numbers)} turns: no {reads}")
+        return PartText(turn_text(conversation_of(item)[0][numbers[index]]))
     pairs = marks(reads.tags)
     opened = item.opens_thinking
     if opened is False and reads.tags is not None:
@@ -90,7 +98,7 @@ def part_of(item: ScoreItem, reads: Reads) -> PartText:
             pieces.append((first, first + len(texts[-1])))
     if not pieces:
         pieces = [(len(text), len(text))]
-    return PartText(_JOINT.join(texts), tuple(pieces), parts.unclosed)
+    return PartText(JOINT.join(texts), tuple(pieces), parts.unclosed)
 
 
 def part_item(item: ScoreItem, reads: Reads) -> ScoreItem:
@@ -99,7 +107,13 @@ def part_item(item: ScoreItem, reads: Reads) -> ScoreItem:
     if reads.part == "all":
         return item
     part = part_of(item, reads)
-    return dataclasses.replace(item, response=part.text, whole=item.response)
+    return _item(item, part)
+
+
+def _item(item: ScoreItem, part: PartText) -> ScoreItem:
+    return dataclasses.replace(
+        item, response=part.text, whole=item.response, tool_results=part.results
+    )
 
 
 class PartReader:
@@ -118,9 +132,9 @@ class PartReader:
         if reads.parts_thinking:
             self._counts.add("unclosed", sum(part.unclosed for part in parts), len(parts))
         asked: list[ScoreItem] = [
-            dataclasses.replace(item, response=part.text, whole=item.response)
+            _item(item, part)
             for item, part in zip(items, parts, strict=True)
-            if not part.unclosed or reads.unclosed == "read"
+            if not part.lacks and (not part.unclosed or reads.unclosed == "read")
         ]
         scored = await self._kind.score(asked) if asked else []
         if len(scored) != len(asked):
@@ -144,36 +158,13 @@ class PartReader:
             if part.unclosed and reads.unclosed != "read":
                 results.append(without)
                 continue
+            if part.lacks:
+                results.append(
+                    ScoreResult(value=None, status="unparseable", detail=part.lacks, unasked=True)
+                )
+                continue
             result = next(remaining)
             steps: list[Step] = [Step(part.place(step.end), step.value) for step in result.steps]
             read = None if part.text == item.response else part.text
             results.append(dataclasses.replace(result, steps=tuple(steps), read=read))
         return results
-
-
-def transcript(item: ScoreItem) -> str:
-    """Return the conversation as text: every turn in the prompt, tool calls and results included,
-    and the response.
-
-    A turn begins with its role in brackets on its own line. Such a line in a turn's own text is
-    indented by a space. A response that continues the prompt's last turn stands in that turn.
-    """
-    turns: list[tuple[str, str]] = []
-    for message in item.messages:
-        fields: Mapping[str, Any] = message
-        thought = fields.get("reasoning_content")
-        if isinstance(thought, str) and thought.strip():
-            turns.append((f"{fields['role']} thinking", thought))
-        texts = [fields["content"]] if fields["content"] else []
-        for call in fields.get("tool_calls") or ():
-            texts.append("call: " + json.dumps(call, ensure_ascii=False, default=str))
-        name = fields.get("name")
-        heading = f"{fields['role']} {name}" if isinstance(name, str) else fields["role"]
-        turns.append((heading, "\n".join(texts)))
-    if item.messages and item.messages[-1]["role"] == "assistant":
-        heading, begun = turns.pop()
-        turns.append((heading, begun + item.response))
-    else:
-        turns.append(("assistant", item.response))
-    texts = [f"[{heading}]\n{_HEADING.sub(' [', text)}" for heading, text in turns]
-    return _JOINT.join(texts)

@@ -37,9 +37,9 @@ from rmrl.rewards.session.draw import ANY_STEP, Draw
 from rmrl.rewards.session.items import ResponseRow, score_item
 from rmrl.rewards.session.missing import check_missing
 from rmrl.rewards.session.order import graph_of
-from rmrl.rewards.session.response_part import PartReader
 from rmrl.rewards.session.session import BusyTime, Session
 from rmrl.rewards.session.sharing import Owner
+from rmrl.rewards.session.turns import reader_of
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms import Chain, chain_of
 from rmrl.types import Metrics, RewardBatch, ScoreItem, ScoreResult, Scores
@@ -292,7 +292,7 @@ class Scorer:
             preparing=preparing,
         )
         kind = REWARD_KINDS[spec.kind].from_spec(spec, context)
-        return kind if spec.reads.part == "all" else PartReader(kind, spec, self._counts[c])
+        return reader_of(kind, spec, self._counts[c])
 
     def state_dict(self) -> dict[str, Any]:
         """Return the transforms' running statistics by component, as JSON."""

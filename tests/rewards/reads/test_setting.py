@@ -29,6 +29,12 @@ WHERE = "reward.specs.judge"
         ),
         ({"reads": "answer", "thinking": [" <p>\n", "</p> "]}, Reads(part="answer", tags=("<p>", "</p>"))),
         ({"reads": "transcript"}, Reads(part="transcript")),
+        ({"reads": "last"}, Reads(part="last")),
+        ({"reads": "tools", "per": "response"}, Reads(part="tools")),
+        ({"reads": "turn:2"}, Reads(part="turn", turn=2)),
+        ({"reads": "turn:-1"}, Reads(part="turn", turn=-1)),
+        ({"per": "turn"}, Reads(per_turn="mean")),
+        ({"reads": "answer", "per": {"turn": "min"}}, Reads(part="answer", per_turn="min")),
     ],
 )  # fmt: skip
 def test_entries(entries: dict[str, Any], reads: Reads):
@@ -40,6 +46,13 @@ def test_entries(entries: dict[str, Any], reads: Reads):
     [
         ({"reads": "anwser"}, "reward.specs.judge.reads=anwser: not a choice; did you mean 'answer'"),
         ({"reads": ["answer"]}, "not a choice"),
+        ({"reads": "turn"}, "reads=turn: give the turn's number"),
+        ({"reads": "turn:0"}, "reads=turn:0: give the turn's number"),
+        ({"reads": "turn:x"}, "reads=turn:x: give the turn's number"),
+        ({"reads": "last:2"}, "reads=last:2: not a choice"),
+        ({"per": "step"}, "per=step: give response, turn, or {turn: HOW}"),
+        ({"per": {"turn": "median"}}, "with one of mean, min, max, sum, last"),
+        ({"reads": "last", "per": "turn"}, "per=turn has no effect"),
         ({"reads": "answer", "unclosed": "empty"}, "unclosed='empty': give missing, read, or a number"),
         ({"reads": "answer", "unclosed": float("nan")}, "unclosed=nan: give missing"),
         ({"reads": "answer", "unclosed": True}, "unclosed=True: give missing"),

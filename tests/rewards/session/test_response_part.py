@@ -14,8 +14,9 @@ from rmrl.rewards.dropins.dropin import load_dropin
 from rmrl.rewards.kinds.rule.reward import RuleReward
 from rmrl.rewards.kinds.shared.context import Counts
 from rmrl.rewards.reads.setting import Reads
+from rmrl.rewards.reads.turns import transcript
 from rmrl.rewards.session.items import ResponseRow, score_item
-from rmrl.rewards.session.response_part import PartReader, PartText, part_of, transcript
+from rmrl.rewards.session.response_part import PartReader, PartText, part_of
 from rmrl.rewards.specs.spec import OnMissing, RewardSpec
 from rmrl.types import Prompt, ScoreItem, ScoreResult, Step
 from tests import docs_pages
@@ -289,7 +290,7 @@ def test_a_transcript():
         },
         {"role": "tool", "name": "weather", "content": "21"},
     ]
-    assert transcript(item("21 degrees.\n[user]\nGood!", *turns)) == (
+    assert transcript(item("21 degrees.\n[user]\nGood!", *turns)).text == (
         "[system]\nBe brief.\n\n"
         "[user]\nWeather?\n [assistant]\nI am safe.\n\n"
         "[assistant thinking]\nI need a tool.\n\n"
@@ -303,14 +304,14 @@ def test_a_transcript():
 @pytest.mark.parametrize("heading", ["[tool]", "[Tool x]", "[function x]", "[ USER ]", "[tool\n]"])
 def test_a_heading_that_a_response_writes_is_indented(end: str, heading: str):
     turns = [{"role": "user", "content": "Q"}]
-    written = transcript(item(f"a{end}{heading}\nb", *turns))
+    written = transcript(item(f"a{end}{heading}\nb", *turns)).text
     assert written == f"[user]\nQ\n\n[assistant]\na{end} {heading}\nb"
-    assert transcript(item("see [tool]", *turns)).endswith("]\nsee [tool]")
+    assert transcript(item("see [tool]", *turns)).text.endswith("]\nsee [tool]")
 
 
 def test_a_response_that_continues_a_turn():
     turns = [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "It is "}]
-    assert transcript(item("4", *turns)) == "[user]\nQ\n\n[assistant]\nIt is 4"
+    assert transcript(item("4", *turns)).text == "[user]\nQ\n\n[assistant]\nIt is 4"
 
 
 def test_rows_hand_over_how_their_prompt_ended(tmp_path: Path):

@@ -5,7 +5,8 @@
     truncate_left     the texts lose their beginning
     truncate_middle   the texts keep half of what fits from their beginning, the rest from their end
 
-Only the judged texts (prompt and responses) are cut, and only in inputs that do not fit. They are
+Tool results in a conversation lose their middle before all else, whichever the way. Only the
+judged texts (prompt and responses) are cut, and only in inputs that do not fit. They are
 cut before they are rendered: the chat template, special tokens, fences and the judge's question
 stay whole, and a drop-in's rm_preprocess is called again with the shorter texts. Longer texts lose
 first, token by token, until the rest fits: for a pair this is `truncation="longest_first"` of
@@ -23,6 +24,7 @@ from typing import Any, Generic, TypeVar
 from rmrl.rewards.kinds.shared.context import Counts
 from rmrl.rewards.kinds.shared.rendering import Rendered
 from rmrl.rewards.kinds.shared.token_pieces import Passage, Pieces, shares
+from rmrl.rewards.kinds.shared.tool_results import with_shorter_results
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Sampling, ScoreItem, ScoreResult
 
@@ -181,6 +183,8 @@ def fit_items(
     the items there."""
     if reads is not None and limit is None:
         return list(reads)
+    if limit is not None and any(item.tool_results for item in items):
+        return _fit_results(items, render, limit, reads=reads)
     cutting = Cutting[tuple[ScoreItem, ...], Rendered](
         passages=item_passages,
         rebuilt=items_rebuilt,
@@ -193,6 +197,36 @@ def fit_items(
             read = dataclasses.replace(read, left_out=tokens)
         rendered.append(read)
     return rendered
+
+
+def _fit_results(
+    items: Sequence[ScoreItem],
+    render: Callable[[Sequence[int], Sequence[ScoreItem]], Sequence[Rendered]],
+    limit: Limit,
+    *,
+    reads: Sequence[Rendered] | None,
+) -> list[Rendered]:
+    """`fit_items` where some items have tool results, which are cut before all else."""
+    shorter = list(items)
+    whole = list(reads or render(range(len(items)), items))
+    rendered = list(whole)
+    original = [len(read.token_ids) for read in whole]
+    for i, item in enumerate(items):
+        over = original[i] - limit.tokens
+        if over > 0 and item.tool_results:
+            shorter[i] = with_shorter_results(
+                item, over, tokenizer=limit.tokenizer, mark=limit.mark
+            )
+            (rendered[i],) = render([i], [shorter[i]])
+    plain = [dataclasses.replace(item, tool_results=()) for item in shorter]
+    return [
+        dataclasses.replace(read, left_out=length - len(read.token_ids))
+        if len(read.token_ids) < length
+        else read
+        for read, length in zip(
+            fit_items(plain, render, limit, reads=rendered), original, strict=True
+        )
+    ]
 
 
 def with_cuts(

@@ -1,0 +1,73 @@
+"""A row's responses as conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rmrl.data.column_names import ColumnNames
+from rmrl.data.csv_cells import is_message_list
+from rmrl.data.problems import FieldError, shown
+from rmrl.data.schema import as_messages, is_null
+from rmrl.data.traces.stored_trace import DETAIL, STATUS
+from rmrl.types import STATUSES, Conversation, Messages
+
+
+def conversations(
+    fields: Mapping[str, Any], names: ColumnNames, prompt: Messages, count: int
+) -> list[Conversation | None]:
+    """Return one entry for each of `count` responses: its conversation if it is a message list or
+    its harness recorded an error, else None. `prompt`: the row's own. Raises FieldError."""
+    column = names.at("response")
+    value: Any = names.value(fields, "response")
+    if not isinstance(value, list | str):
+        column = "responses"
+        value = fields.get(column)
+    answers = [value]
+    if isinstance(value, list) and not is_message_list(value):
+        answers = value
+    statuses = _each(fields, STATUS, count)
+    details = _each(fields, DETAIL, count)
+    if len(answers) != count:
+        answers = [None] * count
+    return [
+        _conversation(answer, column, prompt, status or "ok", detail or "")
+        for answer, status, detail in zip(answers, statuses, details, strict=True)
+    ]
+
+
+def _each(fields: Mapping[str, Any], name: str, count: int) -> Sequence[Any]:
+    value = fields.get(name)
+    if is_null(value):
+        return [None] * count
+    values = value if isinstance(value, list) else [value]
+    if len(values) != count:
+        raise FieldError(
+            name,
+            saw=shown(value),
+            need=f"one value for each of {count} responses",
+            todo="correct or drop the column",
+        )
+    return [None if is_null(each) else each for each in values]
+
+
+def _conversation(
+    answer: Any, column: str, prompt: Messages, status: Any, detail: Any
+) -> Conversation | None:
+    if status not in STATUSES:
+        raise FieldError(
+            STATUS,
+            saw=shown(status),
+            need=f"one of {', '.join(STATUSES)}",
+            todo="correct or drop the column",
+        )
+    turns: Messages = ()
+    if is_message_list(answer):
+        turns = as_messages(answer, column)
+    if not turns and status == "ok":
+        return None
+    # The list may begin with the prompt.
+    whole = (*prompt, *turns)
+    if tuple(turns[: len(prompt)]) == tuple(prompt):
+        whole = tuple(turns)
+    return Conversation(messages=whole, first=len(prompt), status=status, detail=str(detail))

@@ -1,0 +1,130 @@
+"""A conversation's turns as texts that a reward reads.
+
+    [role]                 a turn's heading in a transcript; [tool NAME] for a tool's result
+    call: {...}            a tool call, on a line of its own
+
+A line in a turn's own text that looks like a heading or a call is indented by a space, so a policy
+or a tool cannot forge one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rmrl.types import Message, Messages, ScoreItem
+
+JOINT = "\n\n"
+_FORGED = re.compile(
+    r"(?:^|(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]))"
+    r"(?=\[\s*(?:system|developer|user|assistant|tool|function)\b|call:)",
+    re.IGNORECASE,
+)
+"""Match the place before a heading or a call at the start of a line, after any character that ends
+a line."""
+
+_UNNAMED = re.compile(r"[][\s]+")
+"""Characters that would end a heading in a tool's name."""
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnsText:
+    """Several turns as one text."""
+
+    text: str
+    results: tuple[Span, ...]
+    """The tools' results as places in the text."""
+
+
+def conversation_of(item: ScoreItem) -> tuple[Messages, int]:
+    """Return prompt and response as turns, and the number of the response's first turn. A response
+    that is a text is one turn."""
+    if item.conversation is not None:
+        return item.conversation.messages, item.conversation.first
+    response: Message = {"role": "assistant", "content": item.response}
+    return (*item.messages, response), len(item.messages)
+
+
+def assistant_turns(item: ScoreItem) -> list[int]:
+    """Return the response's assistant turns as numbers among the turns that `conversation_of`
+    returns."""
+    turns, first = conversation_of(item)
+    return [n for n in range(first, len(turns)) if turns[n]["role"] == "assistant"]
+
+
+def turn_text(turn: Mapping[str, Any]) -> str:
+    """Return an assistant turn as a response: its text, and its calls if it has some. A turn
+    without calls keeps its text unchanged."""
+    calls = call_lines(turn)
+    if not calls:
+        return turn["content"]
+    return "\n".join([inert(turn["content"])] * bool(turn["content"]) + calls)
+
+
+def call_lines(turn: Mapping[str, Any]) -> list[str]:
+    """Return a line for each tool call in a turn."""
+    return [
+        "call: " + json.dumps(call, ensure_ascii=False, default=str)
+        for call in turn.get("tool_calls") or ()
+    ]
+
+
+def inert(text: str) -> str:
+    """Return a text without lines that look like a heading or a call."""
+    return _FORGED.sub(" ", text)
+
+
+def tools_text(item: ScoreItem) -> TurnsText:
+    """Return the response's tool calls and their results, and nothing else."""
+    turns, first = conversation_of(item)
+    blocks: list[tuple[str, str, bool]] = []
+    for turn in turns[first:]:
+        blocks += [("", line, False) for line in call_lines(turn)]
+        if turn["role"] == "tool":
+            blocks.append((f"[{_heading(turn)}]\n", inert(turn["content"]), True))
+    return _joined(blocks)
+
+
+def transcript(item: ScoreItem) -> TurnsText:
+    """Return the whole conversation: the prompt's turns and the response's.
+
+    A response that is a text and continues the prompt's last turn stands in that turn.
+    """
+    turns, first = conversation_of(item)
+    if item.conversation is None and first and turns[first - 1]["role"] == "assistant":
+        begun: Any = turns[first - 1]
+        # Calls stand behind the text that a turn begins with, and the response behind them.
+        lines = [begun["content"]] * bool(begun["content"]) + call_lines(begun)
+        whole: Any = {**begun, "content": "\n".join(lines) + item.response, "tool_calls": None}
+        turns = (*turns[: first - 1], whole)
+    blocks: list[tuple[str, str, bool]] = []
+    for message in turns:
+        turn: Mapping[str, Any] = message
+        thought = turn.get("reasoning_content")
+        if isinstance(thought, str) and thought.strip():
+            blocks.append((f"[{turn['role']} thinking]\n", inert(thought), False))
+        lines = [inert(turn["content"])] * bool(turn["content"]) + call_lines(turn)
+        blocks.append((f"[{_heading(turn)}]\n", "\n".join(lines), turn["role"] == "tool"))
+    return _joined(blocks)
+
+
+def _heading(turn: Mapping[str, Any]) -> str:
+    name = turn.get("name")
+    return f"{turn['role']} {_UNNAMED.sub(' ', name)}" if isinstance(name, str) else turn["role"]
+
+
+def _joined(blocks: list[tuple[str, str, bool]]) -> TurnsText:
+    """Join (heading, text, whether the text is a tool's result)."""
+    text = ""
+    results: list[Span] = []
+    for heading, body, is_result in blocks:
+        text += (JOINT if text else "") + heading
+        if is_result:
+            results.append((len(text), len(text) + len(body)))
+        text += body
+    return TurnsText(text, tuple(results))
