@@ -10,6 +10,7 @@ from benchmarks.gpu_check import (
     jobs,
     lengths,
     megatron,
+    planned,
     sampling,
     scoring,
     shared_gpu,
@@ -21,6 +22,7 @@ from benchmarks.gpu_check.rig import Numbers, Rig
 _ORDER: tuple[Callable[[Rig], Numbers], ...] = (
     wide.wide_head,
     wide.update_memory,
+    planned.planned_update,
     lengths.packing_lengths,
     lengths.shared_prompts,
     wide.offload_large,

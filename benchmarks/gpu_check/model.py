@@ -22,10 +22,9 @@ parameters."""
 def write_model(folder: Path, size: str, *, seed: int = 0) -> Path:
     """A Llama of random weights with tied embeddings, and a tokenizer of numbered words; nothing is
     downloaded."""
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaConfig
 
     layers, hidden, heads, kv_heads, vocabulary = SHAPES[size]
-    torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=vocabulary,
         hidden_size=hidden,
@@ -40,8 +39,24 @@ def write_model(folder: Path, size: str, *, seed: int = 0) -> Path:
         eos_token_id=2,
         pad_token_id=0,
     )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    _write_tokenizer(folder, vocabulary)
+    return write_random(config, folder, seed=seed)
+
+
+def write_random(
+    config: Any,
+    folder: Path,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    seed: int = 0,
+) -> Path:
+    """A causal language model of random weights, drawn on `device`, and a tokenizer."""
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(seed)
+    with torch.device(device):
+        AutoModelForCausalLM.from_config(config, dtype=dtype).save_pretrained(folder)
+    _write_tokenizer(folder, config.vocab_size)
     return folder
 
 

@@ -44,10 +44,21 @@ def engine(
     fsdp: dict[str, Any] | None = None,
     **actor: Any,
 ) -> Iterator[Any]:
-    """A policy in training. `model`, `fsdp`, `actor`: entries of their sections that are not the
-    default."""
+    """A policy in training; the entries are those of `settings_of`."""
+    with built(settings_of(rig, model=model, fsdp=fsdp, **actor), rig) as made:
+        yield made
+
+
+def settings_of(
+    rig: Rig,
+    *,
+    model: dict[str, Any] | None = None,
+    fsdp: dict[str, Any] | None = None,
+    **actor: Any,
+) -> TrainSettings:
+    """Of a policy. `model`, `fsdp`, `actor`: entries of their sections that are not the default."""
     compute = None if rig.dtype == "float32" else rig.dtype
-    settings = TrainSettings(
+    return TrainSettings(
         model=ModelConfig(
             path=rig.model, **{"enable_gradient_checkpointing": False, **(model or {})}
         ),
@@ -61,8 +72,6 @@ def engine(
         max_response_length=rig.longest,
         device=rig.device,
     )
-    with built(settings, rig) as made:
-        yield made
 
 
 @contextmanager
