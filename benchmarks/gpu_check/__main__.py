@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import contextlib
+import importlib.metadata
 import json
 import os
 import platform
@@ -95,8 +96,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             if time.monotonic() + SHORTEST_S > end:
                 found[check] = {"status": "SKIP", "reason": "no time is left", "numbers": {}}
                 continue
-            deadline_s = min(DEADLINES[check], end - time.monotonic())
-            found[check] = run(check, rig_of(args, Path(name)), Path(name), deadline_s)
+            rig, left_s = rig_of(args, Path(name)), end - time.monotonic()
+            found[check] = run(check, rig, Path(name), DEADLINES[check], left_s=left_s)
             if args.out:
                 text = json.dumps({**about(args), "checks": found}, indent=1)
                 partial = args.out.with_name(f"{args.out.name}.partial")
@@ -155,8 +156,11 @@ def verdict(check: Callable[[Rig], Numbers], rig: Rig) -> dict[str, Any]:
         }
 
 
-def run(check: str, rig: Rig, folder: Path, deadline_s: float) -> dict[str, Any]:
-    """The verdict of a process of its own, printed."""
+def run(
+    check: str, rig: Rig, folder: Path, deadline_s: float, *, left_s: float = float("inf")
+) -> dict[str, Any]:
+    """The verdict of a process of its own, printed. A check that is past `deadline_s` has failed; one
+    that `left_s` cut off before has no verdict."""
     started = time.perf_counter()
     answer, log = folder / f"{check}.json", folder / f"{check}.log"
     command = [
@@ -174,13 +178,16 @@ def run(check: str, rig: Rig, folder: Path, deadline_s: float) -> dict[str, Any]
         "TOKENIZERS_PARALLELISM": "false",
     }
     with log.open("wb") as file:
-        code = family.call(command, deadline_s, cwd=ROOT, env=environment, output=file)
+        patience_s = min(deadline_s, left_s)
+        code = family.call(command, patience_s, cwd=ROOT, env=environment, output=file)
     if code is None:
-        ended = f"no answer within {deadline_s:.0f} s"
+        ended = f"no answer within {patience_s:.0f} s"
     else:
         ended = f"its process ended with code {code}"
     if answer.is_file():
         found = json.loads(answer.read_text(encoding="utf-8"))
+    elif code is None and left_s < deadline_s:
+        found = {"status": "SKIP", "reason": f"no time was left: {ended}", "numbers": {}}
     else:
         said = log.read_text(encoding="utf-8", errors="replace")[-_LOG_CHARACTERS:]
         found = {"status": "FAIL", "reason": f"{ended}: {said}", "numbers": {}}
@@ -198,25 +205,19 @@ def line(check: str, found: Mapping[str, Any]) -> str:
 
 def about(args: argparse.Namespace) -> dict[str, Any]:
     """What was run, with what."""
-    import transformers
-
     gpu = (
         torch.cuda.get_device_name(0) if args.device == "cuda" and torch.cuda.is_available() else ""
     )
-    versions = {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-    }
-    installed = {
-        name: importlib.util.find_spec(name) is not None for name in ("vllm", "flash_attn", "peft")
-    }
+    versions = {"python": platform.python_version()}
+    for package in ("torch", "transformers", "vllm", "ray", "megatron-core", "flash-attn", "peft"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
     model = Path(args.model).name if args.model else f"random, {args.size}"
     return {
+        "date": time.strftime("%Y-%m-%d"),
         "device": args.device,
         "gpu": gpu,
         "versions": versions,
-        "installed": installed,
         "model": model,
         "dtype": args.dtype,
     }

@@ -22,9 +22,9 @@ from rmrl.data.write import write_rows
 from rmrl.inference.vllm import compat
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LIMIT_S = 300.0
-"""Of a job: three cold starts of vLLM take about 35 s each, Ray and the imports 35 s, and the checks
-that kill an engine start a fourth one."""
+LIMIT_S = 600.0
+"""Of a job. On an H100 with 16 cores three cold starts of vLLM took 60 to 95 s each and the job 278
+s; the checks that kill an engine start a fourth one."""
 _RULE = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     return sum(c in "13579" for c in solution_str) / max(len(solution_str), 1)

@@ -176,6 +176,9 @@ def test_a_check_past_its_deadline_has_failed(
     assert answer["status"] == "FAIL"
     assert "no answer within 0 s" in answer["reason"]
     assert capsys.readouterr().out.startswith("FAIL critic")
+    cut = run("critic", RIG, tmp_path, PATIENCE_S, left_s=expires(0.3))
+    assert cut["status"] == "SKIP"
+    assert cut["reason"] == "no time was left: no answer within 0 s"
 
 
 def test_a_job_has_less_time_than_its_check() -> None:
