@@ -134,7 +134,8 @@ async def measure(args: argparse.Namespace) -> dict[str, float]:
         await scorer.score(rows(8, args.words, seed=0))
         for c, name in enumerate(("judge", "scalar")):
             items = scorer.items_for(c, rows(args.items, args.words, seed=args.seed))
-            kind: Any = scorer.kind(c)
+            reader: Any = scorer.kind(c)
+            kind = reader.kind
             started = time.perf_counter()
             kind.render(items)
             result[f"{name}_items_per_s"] = args.items / (time.perf_counter() - started)

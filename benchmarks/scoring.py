@@ -223,7 +223,8 @@ async def compare(
         batch = rows(number) if rows else texts(Path(args.texts), args.items, seed=number)
         rendered: list[tuple[int, ...]] = []
         for c in range(len(scorer.specs)):
-            kind: Any = scorer.kind(c)
+            reader: Any = scorer.kind(c)
+            kind = reader.kind
             rendered += [read.token_ids for read in kind.render(scorer.items_for(c, batch))]
         order = list(seconds) if number % 2 else list(reversed(seconds))
         for name in order:

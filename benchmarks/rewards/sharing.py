@@ -84,10 +84,11 @@ async def _step(scorer: Scorer, side: str, rows: list[ResponseRow]) -> Step:
 
 def compared_requests(scorer: Scorer, rows: list[ResponseRow]) -> tuple[bool, int]:
     """Whether both sides ask the engine the same things, and how many tokens these are."""
+    judges: list[Any] = [scorer.kind(c) for c in range(3)]
     two = Counter(
-        read.token_ids for c in (0, 1) for read in scorer.kind(c).render(scorer.items_for(c, rows))
-    )  # type: ignore[attr-defined]
+        read.token_ids for c in (0, 1) for read in judges[c].kind.render(scorer.items_for(c, rows))
+    )
     union = Counter(
-        read.token_ids for read in scorer.kind(2).render(scorer.items_for(2, as_union(rows)))
-    )  # type: ignore[attr-defined]
+        read.token_ids for read in judges[2].kind.render(scorer.items_for(2, as_union(rows)))
+    )
     return two == union, sum(len(ids) * count for ids, count in two.items())

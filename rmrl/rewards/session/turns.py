@@ -32,7 +32,8 @@ class TurnReader:
     """Calls a kind with responses whose harness recorded no error, or with each of their turns."""
 
     def __init__(self, kind: ItemScorer, spec: RewardSpec) -> None:
-        self._kind = kind
+        self.kind = kind
+        """What is called."""
         self._spec = spec
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
@@ -41,7 +42,7 @@ class TurnReader:
         how = self._spec.reads.per_turn
         failed = [_failure(item) for item in items]
         if not how and not any(failed):
-            return await self._kind.score(items)
+            return await self.kind.score(items)
         asked: list[list[ScoreItem]] = []
         for item, failure in zip(items, failed, strict=True):
             if failure:
@@ -51,7 +52,7 @@ class TurnReader:
             else:
                 asked.append([item])
         flat = [turn for turns in asked for turn in turns]
-        scored = await self._kind.score(flat) if flat else []
+        scored = await self.kind.score(flat) if flat else []
         if len(scored) != len(flat):
             raise RewardFunctionError(
                 f"reward '{self._spec.name}' returned {len(scored)} scores for {len(flat)}"
