@@ -7,6 +7,7 @@ import contextlib
 
 from rmrl.errors import ConfigError
 from rmrl.inference.engine_facts import engine_facts
+from rmrl.inference.processor import computes_bfloat16
 from rmrl.models.checkpoint_inspect import checkpoint_dtype, parameter_count
 from rmrl.registry import did_you_mean
 
@@ -14,7 +15,7 @@ AUTO = "auto"
 REDUCED = ("bfloat16", "float16")
 """Types with 8 and 11 significant bits. float32 has 24."""
 SMALL_PARAMETERS = 1_000_000_000
-"""A small scoring or embedding model has at most this many parameters (4 GB in float32)."""
+"""A small model has at most this many parameters (4 GB in float32)."""
 _NAMES = {
     "auto": AUTO,
     "float32": "float32", "bfloat16": "bfloat16", "float16": "float16", "float64": "float64",
@@ -25,10 +26,10 @@ _NAMES = {
 def resolve_dtype(setting: str, *, path: str, runner: str, device: str, where: str) -> str:
     """Return the type to compute in. `setting` is `engine.dtype`, `where` its key for errors.
 
-    auto is the checkpoint's own type, with two exceptions on CPU, both float32: scoring and
-    embedding models with at most SMALL_PARAMETERS, and float16 checkpoints (most CPUs have no
-    float16 arithmetic, and float32 holds every float16 number). Raises ConfigError for an unknown
-    name.
+    auto is the checkpoint's own type, with exceptions on CPU, all float32: float16 checkpoints
+    (most CPUs have no float16 arithmetic, and float32 holds every float16 number), scoring and
+    embedding models with at most SMALL_PARAMETERS, and any model of that size where the processor
+    has no instructions for bfloat16. Raises ConfigError for an unknown name.
     """
     name = _NAMES.get(setting, "")
     if not name:
@@ -42,7 +43,7 @@ def resolve_dtype(setting: str, *, path: str, runner: str, device: str, where: s
         return checkpoint_type
     if checkpoint_type == "float16":
         return "float32"
-    if runner != "generate":
+    if runner != "generate" or not computes_bfloat16():
         # Raised where there are no safetensors headers to count from.
         with contextlib.suppress(ConfigError):
             if parameter_count(path) <= SMALL_PARAMETERS:

@@ -62,7 +62,12 @@ from rmrl.trainer.check_place import (
 )
 from rmrl.trainer.check_reads import reads_problems
 from rmrl.trainer.check_rollout import rollout_problems
-from rmrl.trainer.check_strategy import packing_advice, rounding_advice, strategy_problems
+from rmrl.trainer.check_strategy import (
+    packing_advice,
+    processor_advice,
+    rounding_advice,
+    strategy_problems,
+)
 from rmrl.trainer.check_teachers import teacher_advice, teacher_problems
 from rmrl.trainer.cost import step_cost
 from rmrl.trainer.fitting import fitting_advice
@@ -368,6 +373,7 @@ def _problem_of(look_up: Callable[[], Any], key: str, named: str = "") -> list[s
 def _advice(config: Config, device: str) -> Iterator[str]:
     """Yield settings that are allowed and rarely intended."""
     yield from packing_advice(config, device=device)
+    yield from processor_advice(config, device=device)
     yield from rounding_advice(config)
     val = config.actor_rollout_ref.rollout.val_kwargs
     algorithm = config.algorithm

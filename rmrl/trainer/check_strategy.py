@@ -10,6 +10,7 @@ from rmrl.backends import TRAIN_ENGINES, backend_of
 from rmrl.backends.descriptor import Sharding
 from rmrl.config.schema import Config, ModelConfig, TrainedConfig
 from rmrl.config.schema.actor import BACKEND_SECTIONS
+from rmrl.inference.processor import computes_bfloat16
 from rmrl.trainer.check_algorithm import critic_settings, estimator_of, needs_critic
 
 _ACTOR = "actor_rollout_ref.actor"
@@ -64,6 +65,24 @@ def packing_advice(config: Config, *, device: str) -> Iterator[str]:
 
 _USUAL_WEIGHT = 0.02
 """Standard deviation with which transformers' models initialise their weights."""
+
+
+def processor_advice(config: Config, *, device: str) -> Iterator[str]:
+    """Advise those whose processor has no instructions for bfloat16, which most defaults name."""
+    if device != "cpu" or computes_bfloat16():
+        return
+    part = config.actor_rollout_ref
+    slow: list[str] = []
+    if part.rollout.dtype == "bfloat16":
+        slow.append("actor_rollout_ref.rollout.dtype=float32")
+    sharded = "fsdp_config" in (backend_of(part.actor.strategy).reads or ())
+    if sharded and part.actor.fsdp_config.param_dtype == "bfloat16":
+        slow.append(f"{_ACTOR}.fsdp_config.param_dtype=null")
+    if slow:
+        yield (
+            "this processor has no instructions for bfloat16 (x86: avx512_bf16 or amx_bf16), and"
+            f" computes it more slowly than float32; add {' '.join(slow)}"
+        )
 
 
 def rounding_advice(config: Config) -> Iterator[str]:

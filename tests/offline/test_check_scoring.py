@@ -29,7 +29,10 @@ def test_all_problems_at_once(bench: Bench) -> None:
     assert "did you mean 'length'" in problems
     assert "data.files is empty" in problems
     assert "data.batch_size=0" in problems
-    assert "columns=['raw', 'row']: give some of rendered, raw, read, turns, steps, each once" in problems
+    assert (
+        "columns=['raw', 'row']: give some of rendered, raw, read, turns, steps, each once"
+        in problems
+    )
     assert "over_budget='ignore': not a choice" in problems
     assert "data.group_key={'a': 'b'}: give a column or a list of columns" in problems
     assert "out=scored.xlsx: need a file that ends in .parquet, .jsonl, .csv" in problems

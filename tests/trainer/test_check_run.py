@@ -12,6 +12,7 @@ from rmrl.config.schema import Config, MegatronConfig
 from rmrl.errors import Problems
 from rmrl.rewards.dropins.dropin import FunctionSource
 from rmrl.rewards.specs.spec import RewardSpec
+from rmrl.trainer import check_strategy
 from rmrl.trainer.check_algorithm import algorithm_problems, critic_settings, needs_critic
 from rmrl.trainer.check_run import (
     _advice,
@@ -245,8 +246,13 @@ def test_a_classifier_as_policy_is_answered_with_what_to_type(tiny_reward_llama:
     ids=["greedy validation of several responses", "older samples without correction"],
 )
 def test_what_is_rarely_intended_is_pointed_out(
-    changes: dict[str, Any], remedy: dict[str, Any], words: str
+    changes: dict[str, Any],
+    remedy: dict[str, Any],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # Else a machine without bfloat16 has advice of its own.
+    monkeypatch.setattr(check_strategy, "computes_bfloat16", lambda: True)
     one_process = {"trainer.n_gpus_per_node": 1}
     (advice,) = _advice(config("grpo", **one_process, **changes), "cpu")
     assert words in advice

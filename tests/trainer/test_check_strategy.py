@@ -8,7 +8,13 @@ import pytest
 import torch
 
 from rmrl.config.schema import Config
-from rmrl.trainer.check_strategy import packing_advice, rounding_advice, strategy_problems
+from rmrl.trainer import check_strategy
+from rmrl.trainer.check_strategy import (
+    packing_advice,
+    processor_advice,
+    rounding_advice,
+    strategy_problems,
+)
 from tests.config.test_check import config_with
 
 
@@ -16,10 +22,19 @@ def problems(config: Config) -> list[str]:
     return list(strategy_problems(config, device="cuda"))
 
 
+def hide(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    """Have one package look as if it were not installed. transformers remembers what it has found,
+    so that hiding all of them would take torch from every later test."""
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *of: None if name == package else found(name, *of)
+    )
+
+
 def test_packing_through_the_slow_attention_is_advised_against_on_a_gpu(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    hide(monkeypatch, "flash_attn")
     model = {"actor_rollout_ref.model.use_remove_padding": True}
     whole = {**model, "actor_rollout_ref.actor.fsdp_config.param_dtype": None}
     (line,) = packing_advice(config_with(**whole), device="cuda")
@@ -29,6 +44,26 @@ def test_packing_through_the_slow_attention_is_advised_against_on_a_gpu(
     assert list(packing_advice(config_with(**half), device="cuda")) == []  # torch's own kernel
     assert list(packing_advice(config_with(**whole), device="cpu")) == []
     assert list(packing_advice(config_with(**whole, **MEGATRON), device="cuda")) == []
+
+
+def test_bfloat16_on_a_processor_without_it_is_advised_against(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def advice(device: str = "cpu", **settings: object) -> list[str]:
+        named = {key.replace("__", "."): value for key, value in settings.items()}
+        return list(processor_advice(config_with(**named), device=device))
+
+    monkeypatch.setattr(check_strategy, "computes_bfloat16", lambda: False)
+    rollout, compute = "actor_rollout_ref.rollout.dtype", f"{ACTOR}.fsdp_config.param_dtype"
+    (line,) = advice()  # the defaults
+    assert line.endswith(f"add {rollout}=float32 {compute}=null")
+    (line,) = advice(**{rollout: "float32"})
+    assert line.endswith(f"add {compute}=null")
+    (line,) = advice(**MEGATRON)
+    assert line.endswith(f"add {rollout}=float32")
+    assert advice(**{rollout: "float32", compute: None}) == advice("cuda") == []
+    monkeypatch.setattr(check_strategy, "computes_bfloat16", lambda: True)
+    assert advice() == []
 
 
 def test_weights_in_bfloat16_that_small_steps_leave_as_they_are_are_told():
@@ -51,7 +86,7 @@ def test_weights_in_bfloat16_that_small_steps_leave_as_they_are_are_told():
 
 def test_layers_are_compiled_only_where_there_is_a_compiler(monkeypatch: pytest.MonkeyPatch):
     compiled = config_with(**{"actor_rollout_ref.actor.fsdp_config.compile_layers": True})
-    monkeypatch.setattr("rmrl.models.compiled.importlib.util.find_spec", lambda name: None)
+    hide(monkeypatch, "triton")
     (problem,) = problems(compiled)
     assert "fsdp_config.compile_layers=true needs triton" in problem
     assert "pip install triton" in problem

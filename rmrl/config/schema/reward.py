@@ -17,8 +17,9 @@ class RewardEngineConfig:
     """vllm, sglang, sentence_transformers, hf (reference implementation) or fake (tests)."""
     dtype: str = "auto"
     """Compute type: auto, float32, bfloat16 or float16. auto: the type in which the checkpoint
-    stores most bytes. On CPU, auto is float32 for scoring and embedding models with at most 1e9
-    parameters, and for float16 checkpoints."""
+    stores most bytes. On CPU, auto is float32 for float16 checkpoints, for scoring and embedding
+    models with at most 1e9 parameters, and for all models of that size where the processor has no
+    instructions for bfloat16."""
     batch_invariant: bool = False
     """Compute every row independently from the other rows in its batch: vllm on NVIDIA GPUs with
     compute capability 8.0 or higher (VLLM_BATCH_INVARIANT), hf and sentence_transformers one row at

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmrl.errors import ConfigError
+from rmrl.inference import precision
 from rmrl.inference.precision import SMALL_PARAMETERS, check_batch_invariant, resolve_dtype
 
 BYTES = {"F32": 4, "F16": 2, "BF16": 2}
@@ -29,6 +30,13 @@ def checkpoint(folder: Path, *, dtype: str, parameters: int = 8) -> str:
     return str(folder)
 
 
+@pytest.fixture(autouse=True, params=["with bfloat16", "without bfloat16"])
+def processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Two machines, on which every test here holds."""
+    monkeypatch.setattr(precision, "computes_bfloat16", lambda: request.param == "with bfloat16")
+    return request.param
+
+
 def resolved(
     path: str, *, given: str = "auto", runner: str = "generate", device: str = "cpu"
 ) -> str:
@@ -42,7 +50,6 @@ def resolved(
     [
         ("F32", "generate", "cpu", "float32"),
         ("F32", "generate", "cuda", "float32"),
-        ("BF16", "generate", "cpu", "bfloat16"),
         ("BF16", "generate", "cuda", "bfloat16"),
         ("F16", "generate", "cuda", "float16"),
         ("F16", "generate", "cpu", "float32"),
@@ -59,6 +66,18 @@ def test_auto_is_the_checkpoints_own_type_and_float32_for_small_scorers_on_cpu(
 ) -> None:
     path = checkpoint(tmp_path / "m", dtype=stored)
     assert resolved(path, runner=runner, device=device) == dtype
+
+
+@pytest.mark.parametrize(
+    ("parameters", "dtype"),
+    [(8, "float32"), (SMALL_PARAMETERS, "float32"), (SMALL_PARAMETERS + 1, "bfloat16")],
+)
+def test_a_small_judge_is_float32_where_the_processor_has_no_bfloat16(
+    tmp_path: Path, processor: str, parameters: int, dtype: str
+) -> None:
+    path = checkpoint(tmp_path / "m", dtype="BF16", parameters=parameters)
+    assert resolved(path) == ("bfloat16" if processor == "with bfloat16" else dtype)
+    assert resolved(path, given="bfloat16") == resolved(path, device="cuda") == "bfloat16"
 
 
 def test_small_ends_at_a_number_of_parameters(tmp_path: Path) -> None:
