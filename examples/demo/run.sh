@@ -34,6 +34,8 @@ done
     actor_rollout_ref.model.path="$models/smollm2" \
     actor_rollout_ref.model.enable_gradient_checkpointing=False \
     actor_rollout_ref.rollout.n=4 \
+    actor_rollout_ref.rollout.dtype=float32 \
+    actor_rollout_ref.actor.fsdp_config.param_dtype=null \
     actor_rollout_ref.actor.ppo_mini_batch_size=4 \
     actor_rollout_ref.actor.ppo_max_token_len_per_gpu=2048 \
     actor_rollout_ref.actor.optim.lr=2e-5 \
