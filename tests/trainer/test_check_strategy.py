@@ -25,9 +25,11 @@ def problems(config: Config) -> list[str]:
 def hide(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     """Have one package look as if it were not installed. transformers remembers what it has found,
     so that hiding all of them would take torch from every later test."""
-    found = importlib.util.find_spec
+    spec_of = importlib.util.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *of: None if name == package else found(name, *of)
+        importlib.util,
+        "find_spec",
+        lambda name, *of: None if name == package else spec_of(name, *of),
     )
 
 
