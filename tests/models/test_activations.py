@@ -11,6 +11,7 @@ from rmrl.models import packing
 from rmrl.models.activations import offloaded
 from rmrl.models.compiled import compile_layers, compiler_problem
 from rmrl.models.logprobs import ResponseModel
+from tests.packages import hide
 
 LAYERS = 3
 
@@ -89,6 +90,6 @@ def test_compiled_layers_give_the_same_gradients_and_are_compiled_once_for_all_l
 
 def test_a_compiler_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmrl.models.compiled.shutil.which", lambda name: None)
-    monkeypatch.setattr("rmrl.models.compiled.importlib.util.find_spec", lambda name: None)
+    hide(monkeypatch, "triton")
     assert "apt-get install g++" in compiler_problem("cpu")
     assert "pip install triton" in compiler_problem("cuda")

@@ -38,6 +38,7 @@ from rmrl.models.packing import (
 )
 from rmrl.models.shared_prompts import keeps_responses_apart
 from tests.engine_models import llama_config
+from tests.packages import hide
 
 ROWS = (9, 5, 2)
 
@@ -122,7 +123,7 @@ def test_auto_takes_the_fastest_attention_there_is(
 def test_auto_takes_the_kernel_of_torch_where_flash_attention_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    hide(monkeypatch, "flash_attn")
     monkeypatch.setattr(varlen, "_kernel", lambda: torch.add)
     packing = ModelConfig(use_remove_padding=True)
     model = tiny_model()
@@ -197,7 +198,7 @@ def with_a_chunked_layer() -> PreTrainedModel:
 def test_auto_leaves_out_the_kernel_of_torch_where_it_cannot_compute_the_model(
     make: Callable[[], PreTrainedModel], reason: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    hide(monkeypatch, "flash_attn")
     model = make()
 
     def chosen(name: str) -> str:
@@ -225,7 +226,7 @@ def test_the_installed_torch_has_the_kernel_with_the_arguments_that_are_passed()
 
 def test_the_slow_attention_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch):
     packing = ModelConfig(use_remove_padding=True)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    hide(monkeypatch, "flash_attn")
     half = torch.bfloat16
     assert slow_packing(packing, device="cuda", dtype=half) == ""  # torch has its own kernel
     sentence = slow_packing(packing, device="cuda", dtype=torch.float32)
@@ -400,7 +401,7 @@ def test_attention_that_varlen_lacks_is_refused():
 def test_an_attention_that_cannot_run_says_what_to_type(
     name: str, device: str, dtype: torch.dtype, named: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    hide(monkeypatch, "flash_attn")
     with pytest.raises(ConfigError, match=named):
         attention(ModelConfig(attn_implementation=name), device=device, dtype=dtype)
 

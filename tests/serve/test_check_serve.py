@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 
 from rmrl.errors import ConfigError, RmrlError
+from tests.packages import hide
 from tests.serve.conftest import Served
 
 BAD = {
@@ -60,11 +59,6 @@ def test_a_token_lets_other_machines_in_and_is_not_printed(
 def test_missing_packages_are_named_with_the_extra(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = importlib.util.find_spec
-
-    def without(name: str, package: str | None = None) -> object:
-        return None if name == "uvicorn" else original(name, package)
-
-    monkeypatch.setattr(importlib.util, "find_spec", without)
+    hide(monkeypatch, "uvicorn")
     with pytest.raises(ConfigError, match=r"uvicorn.*not installed.*rmrl-toolkit\[serve\]"):
         served.checked()

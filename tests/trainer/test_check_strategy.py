@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 import torch
 
@@ -16,21 +14,11 @@ from rmrl.trainer.check_strategy import (
     strategy_problems,
 )
 from tests.config.test_check import config_with
+from tests.packages import hide
 
 
 def problems(config: Config) -> list[str]:
     return list(strategy_problems(config, device="cuda"))
-
-
-def hide(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
-    """Have one package look as if it were not installed. transformers remembers what it has found,
-    so that hiding all of them would take torch from every later test."""
-    spec_of = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util,
-        "find_spec",
-        lambda name, *of: None if name == package else spec_of(name, *of),
-    )
 
 
 def test_packing_through_the_slow_attention_is_advised_against_on_a_gpu(

@@ -19,6 +19,7 @@ from rmrl.inference.vllm.reward_engine import VLLMEngine
 from rmrl.models.adapter_inspect import Adapter
 from rmrl.types import Sampling
 from tests.engine_models import write_adapter, write_llama, write_llama_scorer, write_tokenizer
+from tests.packages import hide
 
 GIVEN: dict[str, Any] = {
     "dtype": "float32", "max_model_len": 512, "max_num_seqs": 16, "max_num_batched_tokens": 1024, "tensor_parallel_size": 1,
@@ -281,6 +282,6 @@ def test_an_older_vllm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_transformers_without_peft(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    hide(monkeypatch, "peft")
     adapter = Adapter(folder=Path("x"), rank=8, base="")
     assert "needs peft, which is not installed" in HFEngine.adapter_problem(adapter, "generate")
