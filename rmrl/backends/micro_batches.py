@@ -37,7 +37,7 @@ def update_limits(
     """
     rows = trained.ppo_micro_batch_size_per_gpu
     if trained.use_dynamic_bsz:
-        tokens = trained.ppo_max_token_len_per_gpu * _sharing(trained)
+        tokens = trained.micro_batch_tokens * _sharing(trained)
         return Limits(tokens=tokens, rows=rows, packed=packed)
     if rows is None:
         raise ConfigError(
@@ -49,7 +49,7 @@ def update_limits(
 
 def logprob_limits(settings: TrainSettings, *, packed: bool = False) -> Limits:
     """The limits of a forward pass without gradient."""
-    tokens = settings.logprob_max_tokens or settings.trained.ppo_max_token_len_per_gpu
+    tokens = settings.logprob_max_tokens or settings.trained.micro_batch_tokens
     tokens *= _sharing(settings.trained)
     return Limits(tokens=tokens, rows=settings.logprob_max_rows, packed=packed)
 

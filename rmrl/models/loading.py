@@ -17,6 +17,7 @@ from transformers import (
     PreTrainedModel,
 )
 from transformers.initialization import no_init_weights
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging as hf_logging
 
 from rmrl.config.schema import ModelConfig
@@ -122,9 +123,21 @@ def _ready(loaded: Any, model: ModelConfig) -> Any:
         # end token too and then part of the rows. Padded positions have no effect on the loss.
         if isinstance(module, nn.Embedding):
             module.padding_idx = None
-    if model.enable_gradient_checkpointing:
-        loaded.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if model.recomputed_every:
+        recompute_layers(loaded, every=model.recomputed_every)
     return loaded
+
+
+def recompute_layers(loaded: PreTrainedModel, *, every: int) -> None:
+    """Let the first of `every` layers recompute its activations in the backward pass, and so on. A
+    model whose layers are not transformers' own recomputes all of them, which needs less memory.
+    """
+    loaded.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    layers = [
+        module for module in loaded.modules() if isinstance(module, GradientCheckpointingLayer)
+    ]
+    for number, layer in enumerate(layers):
+        layer.gradient_checkpointing = number % every == 0
 
 
 def _built(

@@ -48,7 +48,7 @@ def _share(trained: TrainedConfig, section: str, *, size: int, tokens: int) -> l
     if trained.fsdp_config.ulysses_sequence_parallel_size != size:
         trained.fsdp_config.ulysses_sequence_parallel_size = size
         changed.append(f"{section}.fsdp_config.ulysses_sequence_parallel_size={size}")
-    if trained.ppo_max_token_len_per_gpu > tokens:
+    if trained.micro_batch_tokens > tokens:
         trained.ppo_max_token_len_per_gpu = tokens
         changed.append(f"{section}.ppo_max_token_len_per_gpu={tokens}")
     return changed

@@ -156,10 +156,7 @@ def _claim(
     """Return the claim of a model that trains. `stays`: bytes of `held` that stay on the devices
     even where the model is offloaded."""
     world = device_count(config.trainer, pool)
-    longest = config.data.max_prompt_length + config.data.max_response_length
-    rows = trained.ppo_mini_batch_size * config.actor_rollout_ref.rollout.n
-    limit = trained.ppo_max_token_len_per_gpu * trained.fsdp_config.ulysses_sequence_parallel_size
-    tokens = max(longest, min(limit, rows * longest))
+    tokens = planned_tokens(config, trained)
     slices = SLICE_ELEMENTS
     if device == "cuda" and gpu_bytes:
         slices = elements_within(gpu_bytes)
@@ -181,6 +178,18 @@ def _claim(
         when=("train",),
         devices=_devices(config, pool, device),
     )
+
+
+def planned_tokens(config: Config, trained: TrainedConfig) -> int:
+    """Return the tokens of the largest micro-batch, over the processes that share its rows."""
+    longest = config.data.max_prompt_length + config.data.max_response_length
+    rows = trained.ppo_mini_batch_size * config.actor_rollout_ref.rollout.n
+    if trained.ppo_micro_batch_size_per_gpu:
+        rows = min(rows, trained.ppo_micro_batch_size_per_gpu)
+    if not trained.use_dynamic_bsz:
+        return rows * longest
+    limit = trained.micro_batch_tokens * trained.fsdp_config.ulysses_sequence_parallel_size
+    return max(longest, min(limit, rows * longest))
 
 
 def rollout_sleeps(config: Config, *, device: str) -> bool:

@@ -16,6 +16,7 @@ __all__ = [
     "State",
     "activation_bytes",
     "frozen_bytes",
+    "gathered",
     "layout",
     "lives_in_host_memory",
     "offloads_state",
@@ -90,7 +91,7 @@ def activation_bytes(
     """Return the bytes in each process beside weights, gradients and optimizer state while a
     micro-batch of `tokens` in bf16 trains; `slice_elements`: logits computed at once.
 
-    The inputs of the layers with gradient checkpointing (all that they keep without) stay while the
+    The inputs of the layers that recompute (all that the others keep) stay while the
     most of three follows: the output head, the backward pass of a layer, the summing up of the
     root's gradients. benchmarks/step_memory.py compares the result with torch's tracker.
 
@@ -104,10 +105,11 @@ def activation_bytes(
     kept = 2 * (14 * hidden + 4 * _inner_size(shape))
     """of a token in a layer: norms (in float32), heads and rotary 14, SwiGLU 4"""
     in_backward = 4 * _inner_size(shape)
-    inputs = layers * kept
-    if model.enable_gradient_checkpointing:
-        inputs = layers * hidden * 2
+    recomputed = 0
+    if model.recomputed_every:
+        recomputed = -(-layers // model.recomputed_every)
         in_backward += kept
+    inputs = recomputed * hidden * 2 + (layers - recomputed) * kept
     along, tensor = memory.activation_shares(trained, processes)
     matrix = vocab * hidden
     trains = not model.lora_rank
@@ -139,6 +141,11 @@ def _inner_size(shape: Mapping[str, Any]) -> int:
     if experts:
         return experts * of_expert
     return of_expert or 4 * int(shape.get("hidden_size", 0))
+
+
+def gathered(trained: TrainedConfig) -> int:
+    """Return the bytes of a parameter that is gathered for each micro-batch; 0 where none is."""
+    return _memory(trained).gathered(trained)
 
 
 def layout(trained: TrainedConfig, processes: int) -> str:

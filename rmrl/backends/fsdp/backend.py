@@ -151,7 +151,7 @@ def _shape_problems(sharding: Sharding) -> Iterator[str]:
 
 def _model_problems(model: ModelConfig, section: str, key: str) -> Iterator[str]:  # noqa: ARG001
     """Offloading of activations that are not those of layers alone."""
-    if model.enable_activation_offload and not model.enable_gradient_checkpointing:
+    if model.enable_activation_offload and not model.recomputed_every:
         yield (
             f"{key}.enable_activation_offload=true moves what gradient checkpointing saves, and"
             " would move gathered weights without it: set"

@@ -30,8 +30,13 @@ class ModelConfig:
     """Jinja text that replaces the tokenizer's chat template."""
     override_config: dict[str, Any] = field(default_factory=dict)
     """Entries that replace entries in the model's config.json."""
-    enable_gradient_checkpointing: bool = changeable(True)
-    """Recompute activations in the backward pass: less memory, about a third more time."""
+    enable_gradient_checkpointing: bool | None = changeable(None)
+    """Recompute activations in the backward pass: less memory, up to a third more time. null: in
+    none of the layers, every second or all, whichever is fastest in the memory that the plan leaves
+    (on CPU in all)."""
+    gradient_checkpointing_every: int | None = positive(None, may_change=True)
+    """Of so many layers recompute one. null: 1, which is all layers, unless
+    enable_gradient_checkpointing=null chooses."""
     enable_activation_offload: bool = changeable(False)
     """Keep the layer inputs that gradient checkpointing saves in host memory until the backward
     pass (CUDA). Long rows take less device memory, and training is slower."""
@@ -58,6 +63,13 @@ class ModelConfig:
     """Attention in the training engine: auto, sdpa, flash_attention_2, varlen (torch's own kernel
     for packed rows) or flex_attention. auto: sdpa, with packing the fastest kernel that is
     installed."""
+
+    @property
+    def recomputed_every(self) -> int:
+        """Of so many layers one recomputes its activations; 0: none does."""
+        if self.enable_gradient_checkpointing is False:
+            return 0
+        return self.gradient_checkpointing_every or 1
 
 
 @dataclass(kw_only=True, slots=True)
@@ -253,9 +265,9 @@ class TrainedConfig:
     use_dynamic_bsz: bool = changeable(True)
     """Fill micro-batches up to ppo_max_token_len_per_gpu tokens. False needs
     ppo_micro_batch_size_per_gpu."""
-    ppo_max_token_len_per_gpu: int = positive(16384, may_change=True)
+    ppo_max_token_len_per_gpu: int | None = positive(None, may_change=True)
     """Largest number of padded tokens per micro-batch and process (Megatron: and copy of the
-    model)."""
+    model). null: whichever is fastest in the memory that the plan leaves, on CPU 16384."""
     ppo_epochs: int = positive(1)
     """Passes over each step's batch."""
     shuffle: bool = False
@@ -269,6 +281,11 @@ class TrainedConfig:
     fsdp_config: FSDPConfig = field(default_factory=FSDPConfig)
     megatron: MegatronConfig = field(default_factory=MegatronConfig)
     checkpoint: CheckpointConfig = changeable(factory=CheckpointConfig)
+
+    @property
+    def micro_batch_tokens(self) -> int:
+        """ppo_max_token_len_per_gpu, or what it is where no plan has chosen it."""
+        return self.ppo_max_token_len_per_gpu or 16384
 
 
 @dataclass(kw_only=True, slots=True)
@@ -324,9 +341,9 @@ class CriticConfig(TrainedConfig):
     """Prompts per optimizer step. null: the actor's."""
     ppo_epochs: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     """Passes over each step's batch. null: the actor's."""
-    ppo_max_token_len_per_gpu: int = positive(32768, may_change=True)
+    ppo_max_token_len_per_gpu: int | None = positive(None, may_change=True)
     """Largest number of padded tokens per micro-batch and process (Megatron: and copy of the
-    model)."""
+    model). null: whichever is fastest in the memory that the plan leaves, on CPU 32768."""
     checkpoint: CheckpointConfig = changeable(
         factory=lambda: CheckpointConfig(save_contents=["model", "optimizer", "extra"])
     )
@@ -334,6 +351,11 @@ class CriticConfig(TrainedConfig):
     """New values may leave the old ones by this much before their gradient is dropped."""
     pool: str | None = changeable(None)
     """Pool in trainer.resource_pools where the critic trains. null: beside the policy."""
+
+    @property
+    def micro_batch_tokens(self) -> int:
+        """ppo_max_token_len_per_gpu, or what it is where no plan has chosen it."""
+        return self.ppo_max_token_len_per_gpu or 32768
 
 
 @dataclass(kw_only=True, slots=True)
