@@ -72,6 +72,8 @@ class Case:
     layers: int = 28
     tokens: int = 16384
     checkpointing: bool = True
+    every: int = 1
+    """Of so many layers one recomputes, with checkpointing."""
     lora_rank: int = 0
     sharing: int = 1
     """Processes that share the rows."""
@@ -79,15 +81,17 @@ class Case:
     @property
     def name(self) -> str:
         shared = f", {self.sharing} share the rows" if self.sharing > 1 else ""
+        layers = f"in 1 of {self.every} layers" if self.every > 1 else "on"
         return (
             f"{self.layers} layers, {self.tokens} tokens, checkpointing"
-            f" {'on' if self.checkpointing else 'off'}, LoRA {self.lora_rank or 'off'}{shared}"
+            f" {layers if self.checkpointing else 'off'}, LoRA {self.lora_rank or 'off'}{shared}"
         )
 
 
 CASES = (
     Case(),
     Case(checkpointing=False),
+    Case(every=2),
     Case(lora_rank=16),
     Case(tokens=8192),
     Case(layers=14),
@@ -144,6 +148,7 @@ def measured(case: Case) -> dict[str, float]:
         model = ModelConfig(
             path=str(path),
             enable_gradient_checkpointing=case.checkpointing,
+            gradient_checkpointing_every=case.every,
             lora_rank=case.lora_rank,
             share_prompts=False,
         )

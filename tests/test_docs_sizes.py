@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shlex
 import struct
@@ -101,6 +102,10 @@ def test_the_memory_plan_of_the_page_is_what_rmrl_makes(
     gpus = (Gpu(total_bytes=80 * GIB, free_bytes=79 * GIB),) * 8
     machine = Machine(gpus=gpus, host_free_bytes=512 * GIB, shared_memory_bytes=256 * GIB)
     devices = Devices(kind="cuda", machines=(machine,))
+    caplog.set_level(logging.INFO)
     _, plan = _check_memory(config, resolved.specs, devices, extras=Extras())
     shown = plan.table().replace(str(path), "Qwen2.5-7B-Instruct")
-    assert shown in PAGE.read_text(encoding="utf-8"), shown
+    page = PAGE.read_text(encoding="utf-8")
+    assert shown in page, shown
+    (line,) = [line for line in caplog.messages if "the fastest that fits" in line]
+    assert line in page, line

@@ -24,7 +24,6 @@ exec "$python" -m rmrl.main_ppo \
     actor_rollout_ref.model.use_remove_padding=True \
     actor_rollout_ref.rollout.n=8 actor_rollout_ref.rollout.gpu_memory_utilization=0.6 \
     actor_rollout_ref.actor.ppo_mini_batch_size=64 \
-    actor_rollout_ref.actor.ppo_max_token_len_per_gpu=16384 \
     actor_rollout_ref.actor.optim.lr=1e-6 algorithm.adv_estimator=grpo \
     trainer.n_gpus_per_node="${GPUS:-8}" trainer.total_training_steps=20 trainer.test_freq=10 \
     trainer.default_local_dir="$shared/runs/first_7b" trainer.experiment_name=first_7b \

@@ -37,6 +37,22 @@ def test_loads_in_the_dtype_asked_for_without_dropout(checkpoint: Path):
     assert model.is_gradient_checkpointing
 
 
+def test_every_second_layer_recomputes_with_the_same_gradients(checkpoint: Path):
+    gradients: list[torch.Tensor] = []
+    for every, recomputed in ((None, [True, True]), (2, [True, False])):
+        settings = ModelConfig(path=str(checkpoint), gradient_checkpointing_every=every)
+        model = load_causal_lm(settings, dtype=torch.float32)
+        assert [layer.gradient_checkpointing for layer in model.model.layers] == recomputed
+        model.train()
+        model(torch.arange(6)[None]).logits.square().sum().backward()
+        gradients.append(model.model.layers[0].mlp.up_proj.weight.grad)
+    assert torch.equal(*gradients)
+    off = ModelConfig(
+        path=str(checkpoint), enable_gradient_checkpointing=False, gradient_checkpointing_every=2
+    )
+    assert not load_causal_lm(off, dtype=torch.float32).is_gradient_checkpointing
+
+
 @pytest.mark.parametrize(
     ("path", "named"),
     [

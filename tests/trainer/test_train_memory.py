@@ -139,6 +139,9 @@ def test_activations_are_the_layers_inputs_and_one_layer_or_all_layers(model: Mo
     computed = 2 * 2 * 256
     model.override_config = {"vocab_size": 16}
     assert activation_bytes(model, megatron(), 1, tokens=10) == 10 * (2 * 128 * 2 + kept + computed)
+    model.gradient_checkpointing_every = 2
+    half = 128 * 2 + kept + kept + computed
+    assert activation_bytes(model, megatron(), 1, tokens=10) == 10 * half
     model.enable_gradient_checkpointing = False
     assert activation_bytes(model, megatron(), 1, tokens=10) == 10 * (2 * kept + computed)
 

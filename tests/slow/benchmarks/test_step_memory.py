@@ -26,6 +26,7 @@ print(json.dumps(measured(Case(**json.loads(sys.argv[1])))))
         {"layers": 2},
         {"layers": 2, "tokens": 4096},
         {"layers": 3, "checkpointing": False},
+        {"layers": 5, "every": 2},
         {"layers": 2, "lora_rank": 16},
         {"layers": 2, "tokens": 16384, "sharing": 4},
     ],
