@@ -115,10 +115,12 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
     folder is not looked at.
     """
     problems = Problems()
-    devices = _settle(config, problems)
+    _translate(config, problems)
+    translated = not problems
+    devices = _devices(config, problems)
     device = devices.kind
     rewards = Resolved()
-    if not problems:
+    if translated:
         rewards = resolve(
             config.reward,
             device=device,
@@ -168,20 +170,24 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
     )
 
 
-def _settle(config: Config, problems: Problems) -> Devices:
-    """Translate older names, choose rules and fill in the number of processes, in place. Returns
-    the devices."""
+def _translate(config: Config, problems: Problems) -> None:
+    """Translate older names and choose rules, in place."""
     with problems.collecting():
         for line in translate(config, kind_of=kind_of):
             _log.info(line)
     with problems.collecting():
         for line in choose_rules(config):
             _log.info(line)
-    devices = cpu_devices()
+
+
+def _devices(config: Config, problems: Problems) -> Devices:
+    """Return the devices and fill in the number of processes, in place. Where a problem was added,
+    the devices have the kind that was typed and no machine."""
     with problems.collecting():
         devices = find_devices(config.trainer.device, config.ray_kwargs.ray_init)
-    fill_processes(config, devices)
-    return devices
+        fill_processes(config, devices)
+        return devices
+    return Devices(kind=config.trainer.device, machines=())
 
 
 def _first_round(
@@ -200,7 +206,7 @@ def _first_round(
             *config_problems(config),
             *_settings_problems(config, device),
             *_part_problems(config, device),
-            *process_problems(config, devices),
+            *(process_problems(config, devices) if devices.machines else ()),
             *rewards.problems,
             *algorithm_problems(config, rewards.specs),
             *teacher_problems(config, rewards.specs),
