@@ -70,6 +70,8 @@ class Exported:
     """Numbers written; tied weights once."""
     difference: float | None
     """Largest difference of logits as a share of the largest logit; None: not checked."""
+    transform: str = ""
+    """Entry that a reward needs to give its trainer's numbers, "" where the head alone does."""
 
 
 def role_folder(checkpoint: Path, role: str) -> Path:

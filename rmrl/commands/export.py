@@ -1,4 +1,5 @@
-"""`rmrl export`: a checkpoint of training as a Hugging Face folder."""
+"""`rmrl export`: a checkpoint of training, or a reward model of another trainer, as a Hugging Face
+folder."""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ _log = logging.getLogger(__name__)
 class ExportConfig:
     """The command line; `Export.keys` explains it."""
 
-    checkpoint: str = MISSING
+    checkpoint: str | None = None
     out: str = MISSING
+    reward_model: str | None = None
     role: str = "actor"
     dtype: str = "bfloat16"
     base: str | None = None
@@ -41,9 +43,14 @@ class Export(Command[ExportConfig, ExportConfig, "Exported"]):
     examples = (
         "rmrl export checkpoint=runs/demo/smollm2/checkpoints/step_000010 out=exported",
         "rmrl export checkpoint=runs/demo/smollm2/checkpoints/step_000010 out=critic role=critic",
+        "rmrl export reward_model=openrlhf_rm out=classifier",
     )
     keys: ClassVar[Mapping[str, str]] = {
         "checkpoint": "a checkpoint of a run, e.g. <run>/checkpoints/step_000010",
+        "reward_model": (
+            "in place of checkpoint: a reward model of OpenRLHF, or one with a value head, to write"
+            " as a classifier"
+        ),
         "out": "folder to write",
         "role": "model of the checkpoint: actor (default) or critic",
         "dtype": "of the written weights: bfloat16 (default), float16 or float32",
@@ -66,9 +73,11 @@ class Export(Command[ExportConfig, ExportConfig, "Exported"]):
             raise ConfigError(
                 f"out={out} exists already: give another folder, or overwrite=true to replace it"
             )
+        if settings.reward_model is not None:
+            return settings
         from rmrl.trainer.checkpoint import MANIFEST, verify
 
-        checkpoint = Path(settings.checkpoint).expanduser()
+        checkpoint = Path(settings.checkpoint or "").expanduser()
         for sealed in (checkpoint, checkpoint.parent):
             if (sealed / MANIFEST).is_file():
                 verify(sealed)
@@ -77,9 +86,18 @@ class Export(Command[ExportConfig, ExportConfig, "Exported"]):
 
     def run(self, checked: ExportConfig) -> Exported:
         """Write the folder."""
+        if checked.reward_model is not None:
+            from rmrl.backends.classifier_export import export_classifier
+
+            return export_classifier(
+                checked.reward_model,
+                Path(checked.out).expanduser(),
+                dtype=checked.dtype,
+                check=checked.check,
+            )
         from rmrl.backends.export import export, role_folder
 
-        checkpoint = Path(checked.checkpoint).expanduser()
+        checkpoint = Path(checked.checkpoint or "").expanduser()
         folder = role_folder(checkpoint, checked.role)
         _log.info(f"exporting the {checked.role} of {checkpoint} in {checked.dtype}")
         return export(
@@ -99,6 +117,8 @@ class Export(Command[ExportConfig, ExportConfig, "Exported"]):
             )
         out = Path(checked.out).expanduser()
         print(f"{out}: {result.parameters:,} parameters in {checked.dtype}; {difference}")
+        if result.transform:
+            print(f"its trainer gave these scores on another scale: {result.transform} does too")
 
 
 def parse(arguments: Sequence[str]) -> ExportConfig:
@@ -106,16 +126,24 @@ def parse(arguments: Sequence[str]) -> ExportConfig:
     value of a wrong type."""
     names = [entry.name for entry in fields(ExportConfig)]
     problems: list[str] = []
-    missing = {"checkpoint": None, "out": None}
+    given: set[str] = set()
     for text in arguments:
         key, equals, _ = text.partition("=")
-        missing.pop(key, None)
+        given.add(key)
         if key not in names:
             problems.append(f"{key}: rmrl export has no such key{did_you_mean(key, names)}")
         elif not equals:
             problems.append(f"{text}: give a value, {text}=<value>")
-    for key in missing:
-        problems.append(f"{key} is missing: give {key}=<folder>")
+    if given.isdisjoint(("checkpoint", "reward_model")):
+        problems.append("checkpoint is missing: give checkpoint=<folder>, or reward_model=<folder>")
+    if "out" not in given:
+        problems.append("out is missing: give out=<folder>")
+    if "reward_model" in given:
+        useless = given & {"checkpoint", "role", "base"}
+        problems += [
+            f"{key} has no effect beside reward_model: leave one of them out"
+            for key in sorted(useless)
+        ]
     if problems:
         raise ConfigError(problems)
     try:

@@ -16,6 +16,8 @@ from rmrl.errors import ConfigError, RewardError, first_line
 CheckpointKind = Literal["bradley_terry", "generative"]
 
 _SCORING_SUFFIXES = ("ForSequenceClassification", "ForTokenClassification")
+OPENRLHF = "RewardModel"
+"""Architecture that OpenRLHF gives its reward models (peer_heads.py)."""
 WRITES_TEXT = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 """Ends of the names of architectures that write text."""
 _WRITES_NO_TEXT = (*_SCORING_SUFFIXES, "ForMaskedLM", "ForQuestionAnswering", "ForMultipleChoice")
@@ -114,9 +116,10 @@ def read_config(path: str | Path) -> dict[str, Any]:
 
 
 def checkpoint_kind(path: str | Path) -> CheckpointKind:
-    """bradley_terry for a *ForSequenceClassification / *ForTokenClassification architecture, else
-    generative."""
-    if architecture(path).endswith(_SCORING_SUFFIXES):
+    """bradley_terry for a *ForSequenceClassification / *ForTokenClassification architecture and for
+    OpenRLHF's, else generative."""
+    name = architecture(path)
+    if name.endswith(_SCORING_SUFFIXES) or name == OPENRLHF:
         return "bradley_terry"
     return "generative"
 

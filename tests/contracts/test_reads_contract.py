@@ -76,13 +76,20 @@ def facts(result: ScoreResult) -> tuple[Any, ...]:
     return value, result.status, result.rendered, result.raw_text
 
 
-@pytest.mark.parametrize("part", TEXTS)
-@pytest.mark.parametrize("kind", REWARD_KINDS)
+# A kind that scores steps may not read a transcript or turns: tests/rewards/entries/test_resolve.py
+OF_RESPONSES = [kind for kind in REWARD_KINDS if not REWARD_KINDS[kind].scores_steps]
+PARTS_OF_RESPONSES = [
+    (kind, part)
+    for kind in REWARD_KINDS
+    for part in TEXTS
+    if kind in OF_RESPONSES or part != "transcript"
+]
+
+
+@pytest.mark.parametrize(("kind", "part"), PARTS_OF_RESPONSES)
 async def test_a_part_scores_what_it_scores_as_a_response(
     kind: str, part: str, tmp_path: Path, tokenizer: Any
 ) -> None:
-    if part == "transcript" and REWARD_KINDS[kind].scores_steps:
-        pytest.skip("refused when the configuration is read: tests/rewards/entries/test_resolve.py")
     read = await scored(
         kind, [WHOLE, "bb"], Reads(part=part), folder=tmp_path / "read", tokenizer=tokenizer
     )
@@ -115,12 +122,10 @@ assert {*TEXTS, *OF_TURNS} == set(PARTS)
 
 
 @pytest.mark.parametrize("part", OF_TURNS)
-@pytest.mark.parametrize("kind", REWARD_KINDS)
+@pytest.mark.parametrize("kind", OF_RESPONSES)
 async def test_turns_score_what_they_score_as_a_response(
     kind: str, part: str, tmp_path: Path, tokenizer: Any
 ) -> None:
-    if REWARD_KINDS[kind].scores_steps:
-        pytest.skip("refused when the configuration is read: tests/rewards/entries/test_resolve.py")
     talk = Conversation(messages=TALK, first=1)
     read = await scored(
         kind,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmrl.config.schema import RewardConfig
-from rmrl.errors import ConfigError
+from rmrl.errors import ConfigError, RewardError
 from rmrl.inference.engine_facts import engine_facts
 from rmrl.inference.precision import check_batch_invariant, resolve_dtype
 from rmrl.inference.reward_engine_base import EngineSpec, Runner
@@ -21,6 +21,7 @@ from rmrl.models.checkpoint_inspect import (
     local_checkpoint,
 )
 from rmrl.models.label_head import label_head
+from rmrl.models.peer_heads import peer_advice
 from rmrl.rewards.dropins.dropin import DropIn
 from rmrl.rewards.dropins.signatures import InLists, rule_form
 from rmrl.rewards.entries.names import Component
@@ -201,6 +202,9 @@ def _labels(section: Section, role: str, options: Any, path: str) -> LabelReadin
 
 def _check_model(section: Section, role: str, runner: Runner, path: str) -> None:
     """Raise RewardError unless the checkpoint can do what its role asks of it."""
+    advice = peer_advice(path) if runner == "pooling" else ""
+    if advice:
+        raise RewardError(advice)
     if role == REWARD_KINDS[section.kind].labels_of:
         check_label_head(path)
     elif runner == "pooling":
