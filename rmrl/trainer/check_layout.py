@@ -63,4 +63,6 @@ def processes(config: Config, pool: str | None) -> int | None:
         count = device_count(config.trainer, pool)
     except (ConfigError, KeyError):
         return None
-    return count if count > 0 else None
+    if count < 1:
+        return None
+    return count

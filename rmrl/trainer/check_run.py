@@ -21,7 +21,7 @@ from rmrl.assemble.preflight import package_problem, reward_preflight
 from rmrl.assemble.resolve import kind_of, resolve
 from rmrl.backends import TRAIN_ENGINES
 from rmrl.cluster.device_survey import find_devices
-from rmrl.cluster.devices import Devices, cpu_devices
+from rmrl.cluster.devices import Devices
 from rmrl.cluster.memory_plan import MemoryPlan
 from rmrl.config.check import config_problems
 from rmrl.config.compat import translate
@@ -115,9 +115,7 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
     folder is not looked at.
     """
     problems = Problems()
-    _translate(config, problems)
-    translated = not problems
-    devices = _devices(config, problems)
+    devices, translated = _settle(config, problems)
     device = devices.kind
     rewards = Resolved()
     if translated:
@@ -170,24 +168,22 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
     )
 
 
-def _translate(config: Config, problems: Problems) -> None:
-    """Translate older names and choose rules, in place."""
+def _settle(config: Config, problems: Problems) -> tuple[Devices, bool]:
+    """Translate older names, choose rules and fill in the number of processes, in place. Return the
+    devices, without a machine where their settings have a problem, and whether all names were
+    translated."""
     with problems.collecting():
         for line in translate(config, kind_of=kind_of):
             _log.info(line)
     with problems.collecting():
         for line in choose_rules(config):
             _log.info(line)
-
-
-def _devices(config: Config, problems: Problems) -> Devices:
-    """Return the devices and fill in the number of processes, in place. Where a problem was added,
-    the devices have the kind that was typed and no machine."""
+    translated = not problems
+    devices = Devices(kind=config.trainer.device, machines=())
     with problems.collecting():
         devices = find_devices(config.trainer.device, config.ray_kwargs.ray_init)
         fill_processes(config, devices)
-        return devices
-    return Devices(kind=config.trainer.device, machines=())
+    return devices, translated
 
 
 def _first_round(
@@ -206,7 +202,7 @@ def _first_round(
             *config_problems(config),
             *_settings_problems(config, device),
             *_part_problems(config, device),
-            *(process_problems(config, devices) if devices.machines else ()),
+            *process_problems(config, devices),
             *rewards.problems,
             *algorithm_problems(config, rewards.specs),
             *teacher_problems(config, rewards.specs),

@@ -20,7 +20,7 @@ from rmrl.trainer.check_run import (
     _package_problems,
     _part_problems,
     _settings_problems,
-    _devices,
+    _settle,
     _vocabulary_problems,
     check,
 )
@@ -190,7 +190,7 @@ def test_dynamic_sampling_looks_at_a_reward_of_the_run(metric: str | None, known
 
 def test_a_cpu_trains_in_one_process_where_no_number_is_typed() -> None:
     cpu = config("grpo", **{"trainer.device": "cpu", "trainer.n_gpus_per_node": -1})
-    assert _devices(cpu, Problems()).kind == "cpu"
+    assert _settle(cpu, Problems())[0].kind == "cpu"
     assert cpu.trainer.n_gpus_per_node == 1
 
 

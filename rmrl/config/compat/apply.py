@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,19 +85,14 @@ def apply(settings: Sequence[Setting], table: Sequence[KeyFate] = TABLE) -> Appl
             keys_of.setdefault(row.by, []).append(setting.key)
     results: dict[str, Converted] = {}
     for name, keys in keys_of.items():
-        results[name] = _converted_by(name, keys, values)
+        try:
+            results[name] = CONVERSIONS[name]({key: values[key] for key in keys}, values)
+        except (TypeError, ValueError) as error:  # a value is no number where it needs one
+            reason = f"it cannot be converted ({error}); give a number, as verl has it"
+            results[name] = Converted(problems=dict.fromkeys(keys, reason))
     records = [_record(each, row, results) for each, row in zip(single, rows, strict=True)]
     converted = itertools.chain.from_iterable(result.overrides for result in results.values())
     return Applied(records=tuple(records), converted=tuple(converted))
-
-
-def _converted_by(name: str, keys: Sequence[str], values: Mapping[str, Any]) -> Converted:
-    """Run one conversion. A value that is no number where it needs one is refused."""
-    try:
-        return CONVERSIONS[name]({key: values[key] for key in keys}, values)
-    except (TypeError, ValueError) as error:
-        reason = f"it cannot be converted ({error}); give a number, as verl has it, or leave it out"
-        return Converted(problems=dict.fromkeys(keys, reason))
 
 
 def _record(setting: Setting, row: KeyFate | None, results: dict[str, Converted]) -> Record:
