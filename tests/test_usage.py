@@ -93,7 +93,8 @@ def test_a_mistyped_flag_is_answered_with_what_to_type(
 ) -> None:
     assert main(["show", "--wurst", "3", "rows.jsonl"]) == 2
     assert capsys.readouterr().err == (
-        "rmrl show: unrecognized arguments: --wurst; rmrl show --help lists words and flags\n"
+        "rmrl show: unrecognized arguments: --wurst; type for example rmrl show"
+        " runs/demo/smollm2/samples.jsonl; rmrl show --help lists words and flags\n"
     )
 
 

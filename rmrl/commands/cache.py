@@ -39,7 +39,7 @@ class Cache(FlagCommand[argparse.Namespace, str]):
         what = parser.add_subparsers(metavar="stats|show|prune", prog="rmrl cache FILE")
         for (name, line), example in zip(_PARTS.items(), self.examples, strict=True):
             about = f"rmrl cache FILE {name}: {line}\n\n    {example}"
-            what.add_parser(name, help=line, description=about)
+            what.add_parser(name, help=line, description=about, example=example)
         show, prune = what.choices["show"], what.choices["prune"]
         show.set_defaults(what=_show)
         show.add_argument("--reward", help="only of this reward")

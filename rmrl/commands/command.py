@@ -135,13 +135,19 @@ class KeyCommand(Command[Root, Checked, Result]):
 class _Parser(argparse.ArgumentParser):
     """Lists words and flags below our own text. An error says what to type."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, example: str, **options: Any) -> None:
+        """`example`: a whole command."""
+        self._example = example
         formatter = partial(argparse.RawDescriptionHelpFormatter, width=100)
         super().__init__(usage=argparse.SUPPRESS, formatter_class=formatter, **options)
 
     def error(self, message: str) -> NoReturn:
         """End with exit code 2."""
-        self.exit(2, f"{self.prog}: {message}; {self.prog} --help lists words and flags\n")
+        self.exit(
+            2,
+            f"{self.prog}: {message}; type for example {self._example}; {self.prog} --help lists"
+            " words and flags\n",
+        )
 
 
 class FlagCommand(Command[argparse.Namespace, Checked, Result]):
@@ -157,7 +163,9 @@ class FlagCommand(Command[argparse.Namespace, Checked, Result]):
 
     def parser(self) -> argparse.ArgumentParser:
         """Return the parser of the command line."""
-        parser = _Parser(prog=f"rmrl {self.name}", description=self.about())
+        parser = _Parser(
+            prog=f"rmrl {self.name}", description=self.about(), example=self.examples[0]
+        )
         self.add_arguments(parser)
         return parser
 

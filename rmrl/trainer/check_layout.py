@@ -57,9 +57,12 @@ def layout_problems(config: Config, critic: CriticConfig | None, *, device: str)
 
 
 def processes(config: Config, pool: str | None) -> int | None:
-    """Return the number of processes that train in `pool` (None: the policy's own); None for a pool
-    that does not exist, which another check reports."""
+    """Return the number of processes that train in `pool` (None: the policy's own). Return None for
+    a pool that does not exist and for devices that were not found, which other checks report."""
     try:
-        return device_count(config.trainer, pool)
+        count = device_count(config.trainer, pool)
     except (ConfigError, KeyError):
         return None
+    if count < 1:
+        return None
+    return count

@@ -31,7 +31,9 @@ def fill_processes(config: Config, devices: Devices) -> None:
 def process_problems(config: Config, devices: Devices) -> Iterator[str]:
     """Report more training processes than this machine has GPUs or, on CPU, cores, and rollout
     engines that are wider than their place. Larger machines may still join a cluster; Ray waits for
-    them and names what is missing."""
+    them and names what is missing. Nothing is reported where no device was found."""
+    if not devices.machines:
+        return
     count = config.trainer.n_gpus_per_node
     if not _joins_a_cluster(config):
         if devices.kind == "cpu":

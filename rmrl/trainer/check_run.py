@@ -21,7 +21,7 @@ from rmrl.assemble.preflight import package_problem, reward_preflight
 from rmrl.assemble.resolve import kind_of, resolve
 from rmrl.backends import TRAIN_ENGINES
 from rmrl.cluster.device_survey import find_devices
-from rmrl.cluster.devices import Devices, cpu_devices
+from rmrl.cluster.devices import Devices
 from rmrl.cluster.memory_plan import MemoryPlan
 from rmrl.config.check import config_problems
 from rmrl.config.compat import translate
@@ -116,10 +116,10 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
     folder is not looked at.
     """
     problems = Problems()
-    devices = _settle(config, problems)
+    devices, translated = _settle(config, problems)
     device = devices.kind
     rewards = Resolved()
-    if not problems:
+    if translated:
         rewards = resolve(
             config.reward,
             device=device,
@@ -169,20 +169,22 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
     )
 
 
-def _settle(config: Config, problems: Problems) -> Devices:
-    """Translate older names, choose rules and fill in the number of processes, in place. Returns
-    the devices."""
+def _settle(config: Config, problems: Problems) -> tuple[Devices, bool]:
+    """Translate older names, choose rules and fill in the number of processes, in place. Return the
+    devices, without a machine where their settings have a problem, and whether all names were
+    translated."""
     with problems.collecting():
         for line in translate(config, kind_of=kind_of):
             _log.info(line)
     with problems.collecting():
         for line in choose_rules(config):
             _log.info(line)
-    devices = cpu_devices()
+    translated = not problems
+    devices = Devices(kind=config.trainer.device, machines=())
     with problems.collecting():
         devices = find_devices(config.trainer.device, config.ray_kwargs.ray_init)
-    fill_processes(config, devices)
-    return devices
+        fill_processes(config, devices)
+    return devices, translated
 
 
 def _first_round(

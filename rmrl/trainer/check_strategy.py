@@ -39,7 +39,8 @@ def strategy_problems(config: Config, *, device: str) -> Iterator[str]:
             " use strategy=fsdp2, or adv_estimator=opo; a backend of your own states energies=True"
             " and has a method logprobs_and_energies"
         )
-    yield from backend.settings_problems(sharding)
+    if world_size > 0:  # else no device was found, which another check reports
+        yield from backend.settings_problems(sharding)
     yield from backend.model_problems(policy, _ACTOR, "actor_rollout_ref.model")
 
 

@@ -320,6 +320,12 @@ def test_a_refusal_names_what_to_use(typed: list[str], seen: str, advice: str):
     assert advice in problem
 
 
+def test_a_value_that_is_no_number_is_a_sentence() -> None:
+    (problem,) = problems_of("actor_rollout_ref.actor.optim.min_lr=low")
+    assert problem.startswith("actor_rollout_ref.actor.optim.min_lr=low: it cannot be converted (")
+    assert problem.endswith("); give a number, as verl has it")
+
+
 def test_the_advice_is_never_a_key_that_means_something_else():
     """gen_batch_size is not a misspelt train_batch_size."""
     (problem,) = problems_of("data.gen_batch_size=64")

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from rmrl.cluster.devices import Machine
 from rmrl.config.schema import Config, MegatronConfig
-from rmrl.errors import Problems
+from rmrl.errors import ConfigError, Problems
 from rmrl.rewards.dropins.dropin import FunctionSource
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.trainer import check_strategy
@@ -21,6 +22,7 @@ from rmrl.trainer.check_run import (
     _settings_problems,
     _settle,
     _vocabulary_problems,
+    check,
 )
 from tests.config.test_check import config_with
 
@@ -188,8 +190,31 @@ def test_dynamic_sampling_looks_at_a_reward_of_the_run(metric: str | None, known
 
 def test_a_cpu_trains_in_one_process_where_no_number_is_typed() -> None:
     cpu = config("grpo", **{"trainer.device": "cpu", "trainer.n_gpus_per_node": -1})
-    assert _settle(cpu, Problems()).kind == "cpu"
+    assert _settle(cpu, Problems())[0].kind == "cpu"
     assert cpu.trainer.n_gpus_per_node == 1
+
+
+def test_a_missing_device_hides_no_reward_and_invents_no_size(
+    tiny_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmrl.cluster.devices._gpus_and_memory", lambda: Machine(without="none"))
+    changes: dict[str, Any] = {
+        f"{MODEL}.path": str(tiny_llama),
+        "trainer.device": "cuda",
+        "trainer.n_gpus_per_node": -1,
+        f"{ACTOR}.fsdp_config.fsdp_size": 8,
+        f"{ROLLOUT}.tensor_parallel_size": 8,
+        "reward.models": ["gsm8k", "nowhere"],
+        "data.train_files": "nowhere.parquet",
+    }
+    with pytest.raises(ConfigError) as caught:
+        check(config("grpo", **changes), shipped_functions=tmp_path, needs_out=False)
+    text = "\n".join(caught.value.problems)
+    assert "trainer.device=cuda, and this machine has no GPU" in text
+    assert "reward.models: nothing named 'nowhere'" in text
+    assert "nowhere.parquet does not exist" in text
+    assert "fsdp_size" not in text  # how many GPUs it would divide is not known
+    assert "tensor_parallel_size" not in text
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,11 @@ def apply(settings: Sequence[Setting], table: Sequence[KeyFate] = TABLE) -> Appl
             keys_of.setdefault(row.by, []).append(setting.key)
     results: dict[str, Converted] = {}
     for name, keys in keys_of.items():
-        results[name] = CONVERSIONS[name]({key: values[key] for key in keys}, values)
+        try:
+            results[name] = CONVERSIONS[name]({key: values[key] for key in keys}, values)
+        except (TypeError, ValueError) as error:  # a value is no number where it needs one
+            reason = f"it cannot be converted ({error}); give a number, as verl has it"
+            results[name] = Converted(problems=dict.fromkeys(keys, reason))
     records = [_record(each, row, results) for each, row in zip(single, rows, strict=True)]
     converted = itertools.chain.from_iterable(result.overrides for result in results.values())
     return Applied(records=tuple(records), converted=tuple(converted))

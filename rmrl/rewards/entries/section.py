@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from rmrl.config.schema import RewardConfig, RewardEngineConfig
 from rmrl.errors import ConfigError, RewardFunctionError
 from rmrl.inference.engine_facts import engine_facts
 from rmrl.inference.reward_engine_base import EngineSpec, Runner
+from rmrl.models.checkpoint_inspect import no_writer
 from rmrl.registry import did_you_mean
 from rmrl.rewards.dropins.dropin import DropIn, without_postprocess
 from rmrl.rewards.entries.names import Component
@@ -268,7 +270,7 @@ class Section:
         problems: list[str] = []
         for key in self.entries:
             if key not in allowed:
-                hint = did_you_mean(key, allowed)
+                hint = self._other_kinds(key) or did_you_mean(key, allowed)
                 problems.append(f"{self.where}.{key}: no such entry{origin}{hint}")
         if problems:
             raise ConfigError(problems)
@@ -280,6 +282,27 @@ class Section:
         if problems:
             raise ConfigError(problems)
         return options
+
+    def _other_kinds(self, key: str) -> str:
+        """Return the end of a sentence on an entry of other kinds; "" where no kind has it."""
+        owners: list[str] = [
+            name
+            for name in REWARD_KINDS
+            if any(field.name == key for field in dataclasses.fields(REWARD_KINDS[name].Options))
+        ]
+        if not owners:
+            return ""
+        ways = f"leave it out, or type {self.where}.kind={owners[0]}"
+        path = str(self.entries.get("path") or "")
+        with suppress(ConfigError):
+            classifier = path and no_writer(path)
+            if classifier:
+                ways = (
+                    f"'{path}' is a {classifier}, which writes no text and reads no {key}: leave"
+                    f" {key} out, or give a *ForCausalLM checkpoint, {self.where}.path=<folder or"
+                    " hub id>"
+                )
+        return f" of kind={self.kind} (of {', '.join(owners)}); {ways}"
 
     def refuse_model_entries(self, reason: str) -> None:
         """Raise ConfigError for entries that only a model in its own engine can have."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,6 +48,23 @@ def sampled(kind: str, **entries: Any) -> Any:
 
 def engine_settings(kind: str, **entries: Any) -> dict[str, Any]:
     return section(kind).engine_settings(entries, "reward.specs.judge.engine")
+
+
+def test_a_rubric_for_a_classifier_is_answered_with_what_to_type(tiny_reward_llama: Path) -> None:
+    scorer = section("bradley_terry", path=str(tiny_reward_llama), rubric="Is it good?")
+    with pytest.raises(ConfigError) as caught:
+        scorer.options()
+    assert (
+        "reward.specs.judge.rubric: no such entry of kind=bradley_terry (of critique, generative,"
+        f" group); '{tiny_reward_llama}' is a LlamaForSequenceClassification, which writes no text"
+        " and reads no rubric: leave rubric out, or give a *ForCausalLM checkpoint,"
+        " reward.specs.judge.path=<folder or hub id>"
+    ) in str(caught.value)
+
+
+def test_an_entry_of_another_kind_says_which() -> None:
+    with pytest.raises(ConfigError, match=r"leave it out, or type reward.specs.judge.kind=rubric"):
+        section("generative", criteria=["good"]).options()
 
 
 @pytest.mark.parametrize(
