@@ -1,5 +1,5 @@
-"""What null means where the memory plan decides: recomputing of activations, and the tokens of a
-micro-batch. A typed value stays.
+"""What null means where the memory plan decides: which layers recompute activations, and how many
+tokens a micro-batch has. A typed value stays.
 
 Of the pairs that fit, the one with the least operations for a token and parameter is chosen:
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any, Self
 
 from rmrl.cluster.memory_plan import MemoryPlan, gib
 from rmrl.cluster.pools import device_count
@@ -25,8 +26,12 @@ from rmrl.errors import MemoryPlanError
 from rmrl.trainer.plan import planned_tokens
 from rmrl.trainer.train_memory import gathered, lives_in_host_memory
 
-EVERY = {0: "in no layer", 2: "in every second layer", 1: "in all layers"}
-"""Of so many layers one recomputes -> the words for it. The least recomputing comes first."""
+LEVELS = {
+    0: "enable_gradient_checkpointing=false",
+    2: "enable_gradient_checkpointing=true (in every second layer)",
+    1: "enable_gradient_checkpointing=true (in all layers)",
+}
+"""One of so many layers recomputes -> the setting. The least recomputing comes first."""
 TOKENS = (65536, 49152, 32768, 24576, 16384, 12288, 8192, 6144, 4096, 3072, 2048, 1536, 1024)
 USUAL_TOKENS = 16384
 CACHED = 1.18
@@ -41,20 +46,86 @@ NVLINK, NETWORK, HOST_LINK = 300e9, 50e9, 35e9
 
 @dataclass(frozen=True, slots=True)
 class _Role:
-    """A model that trains, and the sections in which its settings are to be filled in."""
+    """A model that trains, and the sections in which its settings are filled in."""
 
     section: str
     model_key: str
+    who: str
+    """Its name in the plan."""
     pool: str | None
     sections: tuple[tuple[ModelConfig, TrainedConfig], ...]
+    chooses_level: bool = False
+    chooses_tokens: bool = False
+
+    @classmethod
+    def of(
+        cls, section: str, model_key: str, who: str, pool: str | None, *sections: tuple[Any, Any]
+    ) -> Self:
+        model, trained = sections[0]
+        typed = (model.enable_gradient_checkpointing, model.gradient_checkpointing_every)
+        return cls(
+            section,
+            model_key,
+            who,
+            pool,
+            sections,
+            chooses_level=typed == (None, None) and not model.enable_activation_offload,
+            chooses_tokens=trained.use_dynamic_bsz and trained.ppo_max_token_len_per_gpu is None,
+        )
 
     @property
-    def model(self) -> ModelConfig:
-        return self.sections[0][0]
+    def sharing(self) -> int:
+        """Processes that hold a part of each row."""
+        return self.sections[0][1].fsdp_config.ulysses_sequence_parallel_size
 
-    @property
-    def trained(self) -> TrainedConfig:
-        return self.sections[0][1]
+    def choose(self, every: int, tokens: int | None) -> None:
+        """Fill in what is not typed."""
+        for model, trained in self.sections:
+            if self.chooses_level:
+                model.enable_gradient_checkpointing = every > 0
+                model.gradient_checkpointing_every = None
+                if every > 1:
+                    model.gradient_checkpointing_every = every
+            if self.chooses_tokens:
+                trained.ppo_max_token_len_per_gpu = tokens
+
+    def fill_usual(self) -> None:
+        """Fill in the values of a CPU."""
+        self.choose(1, None)
+        for model, trained in self.sections:
+            if model.enable_gradient_checkpointing is None:
+                model.enable_gradient_checkpointing = True
+            trained.ppo_max_token_len_per_gpu = trained.micro_batch_tokens
+
+    def cost(self, config: Config) -> float:
+        """Return the operations for a token and parameter under the settings of this moment."""
+        model, trained = self.sections[0]
+        world = device_count(config.trainer, self.pool)
+        return training_cost(
+            every=model.recomputed_every,
+            tokens=max(1, planned_tokens(config, trained) // self.sharing),
+            moved=moved_operations(trained, world=world, nodes=config.trainer.nnodes),
+            adapters=model.lora_rank > 0,
+        )
+
+    def line(self, plan: MemoryPlan) -> str:
+        """Say what was chosen, and why. "" where all was typed."""
+        model, trained = self.sections[0]
+        chosen: list[str] = []
+        if self.chooses_level:
+            chosen.append(f"{self.model_key}.{LEVELS[model.recomputed_every]}")
+        if self.chooses_tokens:
+            count = trained.ppo_max_token_len_per_gpu
+            chosen.append(f"{self.section}.ppo_max_token_len_per_gpu={count}")
+        if not chosen:
+            return ""
+        (claim,) = (claim for claim in plan.claims if claim.who == self.who and claim.held_bytes)
+        device = claim.devices[0]
+        return (
+            f"{' '.join(chosen)}: the fastest that fits; while training {device} holds"
+            f" {gib(plan.peak('train', device))} of {gib(plan.budgets[device])}, and torch's cache"
+            f" up to {CACHED - 1:.0%} of {gib(claim.awake_bytes)} more"
+        )
 
 
 def fill_training(
@@ -66,39 +137,35 @@ def fill_training(
     `plan`: the memory plan of `config` and `critic` as they are when it is called. Where no pair
     fits, the values of a CPU remain, with which the plan says what is missing.
     """
-    roles = _roles(config, critic)
-    levels = [role for role in roles if _chooses_level(role)]
-    tokens = [role for role in roles if _chooses_tokens(role)]
-    if device == "cpu" or not (levels or tokens):
-        _fill_usual(roles)
-        return []
+    part = config.actor_rollout_ref
+    policy = (part.model, part.actor)
+    roles = [
+        _Role.of("actor_rollout_ref.actor", "actor_rollout_ref.model", "training", None, policy)
+    ]
+    if critic is not None:
+        both = ((critic.model, critic), (config.critic.model, config.critic))
+        roles.append(_Role.of("critic", "critic.model", "critic", critic.pool, *both))
+    if device != "cpu" and any(role.chooses_level or role.chooses_tokens for role in roles):
+        longest = config.data.max_prompt_length + config.data.max_response_length
+        least = -(-longest // min(role.sharing for role in roles))
+        counts = [*(count for count in TOKENS if count > least), least]
 
-    def fits(every: int, count: int, headroom: float) -> bool:
-        for role in levels:
-            _set_level(role, every)
-        for role in tokens:
-            _set_tokens(role, count)
-        return _fits(plan(), headroom)
+        def cost(pair: tuple[int, int]) -> float:
+            for role in roles:
+                role.choose(*pair)
+            return sum(role.cost(config) for role in roles)
 
-    def cost(pair: tuple[int, int]) -> float:
-        for role in levels:
-            _set_level(role, pair[0])
-        for role in tokens:
-            _set_tokens(role, pair[1])
-        return sum(_cost(config, role) for role in roles)
-
-    counts = _counts(config, roles)
-    pairs = sorted(product(EVERY, counts), key=cost)
-    usual = [(1, count) for count in counts if count <= max(USUAL_TOKENS, counts[-1])]
-    for headroom, candidates in ((CACHED, pairs), (1.0, usual)):
-        for every, count in candidates:
-            if fits(every, count, headroom):
-                return _lines(roles, levels, tokens, plan())
-    for role in levels:
-        _set_level(role, 1)
-    for role in tokens:
-        _set_tokens(role, None)
-    _fill_usual(roles)
+        pairs = sorted(product(LEVELS, counts), key=cost)
+        usual = [(1, count) for count in counts if count <= max(USUAL_TOKENS, least)]
+        for headroom, candidates in ((CACHED, pairs), (1.0, usual)):
+            for pair in candidates:
+                for role in roles:
+                    role.choose(*pair)
+                made = plan()
+                if _fits(made, headroom):
+                    return [line for role in roles if (line := role.line(made))]
+    for role in roles:
+        role.fill_usual()
     return []
 
 
@@ -119,108 +186,13 @@ def moved_operations(trained: TrainedConfig, *, world: int, nodes: int) -> float
     return (2 * size + 4) / (NETWORK if nodes > 1 else NVLINK) * OPERATIONS_PER_S
 
 
-# --- settings
-
-
-def _roles(config: Config, critic: CriticConfig | None) -> list[_Role]:
-    part = config.actor_rollout_ref
-    sections = ((part.model, part.actor),)
-    roles = [_Role("actor_rollout_ref.actor", "actor_rollout_ref.model", None, sections)]
-    if critic is not None:
-        written = config.critic
-        sections = ((critic.model, critic), (written.model, written))
-        roles.append(_Role("critic", "critic.model", critic.pool, sections))
-    return roles
-
-
-def _chooses_level(role: _Role) -> bool:
-    model = role.model
-    typed = (model.enable_gradient_checkpointing, model.gradient_checkpointing_every)
-    return typed == (None, None) and not model.enable_activation_offload
-
-
-def _chooses_tokens(role: _Role) -> bool:
-    return role.trained.use_dynamic_bsz and role.trained.ppo_max_token_len_per_gpu is None
-
-
-def _set_level(role: _Role, every: int) -> None:
-    for model, _ in role.sections:
-        model.enable_gradient_checkpointing = every > 0
-        model.gradient_checkpointing_every = every if every > 1 else None
-
-
-def _set_tokens(role: _Role, count: int | None) -> None:
-    for _, trained in role.sections:
-        trained.ppo_max_token_len_per_gpu = count
-
-
-def _fill_usual(roles: list[_Role]) -> None:
-    for role in roles:
-        for model, trained in role.sections:
-            if model.enable_gradient_checkpointing is None:
-                model.enable_gradient_checkpointing = True
-            trained.ppo_max_token_len_per_gpu = trained.micro_batch_tokens
-
-
-# --- choice
-
-
-def _counts(config: Config, roles: list[_Role]) -> list[int]:
-    """Return tokens to try, the most first: none below a process's part of the longest row."""
-    longest = config.data.max_prompt_length + config.data.max_response_length
-    sharing = [role.trained.fsdp_config.ulysses_sequence_parallel_size for role in roles]
-    least = -(-longest // min(sharing))
-    return sorted({least, *(count for count in TOKENS if count > least)}, reverse=True)
-
-
-def _cost(config: Config, role: _Role) -> float:
-    trained = role.trained
-    sharing = trained.fsdp_config.ulysses_sequence_parallel_size
-    world = device_count(config.trainer, role.pool)
-    return training_cost(
-        every=role.model.recomputed_every,
-        tokens=max(1, planned_tokens(config, trained) // sharing),
-        moved=moved_operations(trained, world=world, nodes=config.trainer.nnodes),
-        adapters=role.model.lora_rank > 0,
-    )
-
-
 def _fits(plan: MemoryPlan, headroom: float) -> bool:
-    claims = [
-        replace(claim, awake_bytes=int(claim.awake_bytes * headroom)) if claim.held_bytes else claim
-        for claim in plan.claims
-    ]
+    claims = list(plan.claims)
+    for index, claim in enumerate(claims):
+        if claim.held_bytes:
+            claims[index] = replace(claim, awake_bytes=int(claim.awake_bytes * headroom))
     try:
         replace(plan, claims=claims).check()
     except MemoryPlanError:
         return False
     return True
-
-
-def _lines(
-    roles: list[_Role], levels: list[_Role], tokens: list[_Role], plan: MemoryPlan
-) -> list[str]:
-    """Return what was chosen, and why."""
-    lines: list[str] = []
-    for role in roles:
-        chosen: list[str] = []
-        if role in levels:
-            every = role.model.recomputed_every
-            chosen.append(
-                f"{role.model_key}.enable_gradient_checkpointing={str(every > 0).lower()}"
-                + (f" ({EVERY[every]})" if every else "")
-            )
-        if role in tokens:
-            count = role.trained.ppo_max_token_len_per_gpu
-            chosen.append(f"{role.section}.ppo_max_token_len_per_gpu={count}")
-        if not chosen:
-            continue
-        who = "critic" if role.section == "critic" else "training"
-        (claim,) = (claim for claim in plan.claims if claim.who == who and claim.held_bytes)
-        device = claim.devices[0]
-        lines.append(
-            f"{' '.join(chosen)}: the fastest that fits; while training {device} holds"
-            f" {gib(plan.peak('train', device))} of {gib(plan.budgets[device])}, and torch's cache"
-            f" up to {CACHED - 1:.0%} of {gib(claim.awake_bytes)} more"
-        )
-    return lines

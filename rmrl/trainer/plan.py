@@ -181,7 +181,7 @@ def _claim(
 
 
 def planned_tokens(config: Config, trained: TrainedConfig) -> int:
-    """Return the tokens of the largest micro-batch, over the processes that share its rows."""
+    """Return the tokens that the largest micro-batch has in all processes that share its rows."""
     longest = config.data.max_prompt_length + config.data.max_response_length
     rows = trained.ppo_mini_batch_size * config.actor_rollout_ref.rollout.n
     if trained.ppo_micro_batch_size_per_gpu:

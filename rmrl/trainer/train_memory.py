@@ -144,7 +144,7 @@ def _inner_size(shape: Mapping[str, Any]) -> int:
 
 
 def gathered(trained: TrainedConfig) -> int:
-    """Return the bytes of a parameter that is gathered for each micro-batch; 0 where none is."""
+    """Return the bytes with which each micro-batch gathers a parameter. 0: it gathers none."""
     return _memory(trained).gathered(trained)
 
 

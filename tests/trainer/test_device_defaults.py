@@ -24,7 +24,7 @@ MODEL, ACTOR = "actor_rollout_ref.model", "actor_rollout_ref.actor"
 
 
 def made(**settings: object) -> Config:
-    """Rows of 1,024 tokens, more of them than any micro-batch holds."""
+    """Rows have 1,024 tokens, and there are more than any micro-batch holds."""
     return compose_config(
         [
             "data.max_prompt_length=512",
@@ -55,7 +55,7 @@ def filled(config: Config, budget: int = 10**9, device: str = "cuda") -> list[st
 
 
 def chosen(config: Config) -> tuple[int, int | None]:
-    """Of so many layers one recomputes; tokens of a micro-batch."""
+    """Return in how many layers one recomputes (0: none), and the tokens that a micro-batch has."""
     part = config.actor_rollout_ref
     return part.model.recomputed_every, part.actor.ppo_max_token_len_per_gpu
 
@@ -95,8 +95,8 @@ def test_the_line_says_what_was_chosen_and_what_it_takes() -> None:
 
 
 def test_between_machines_large_micro_batches_hide_the_gathering() -> None:
-    """Up to 339 bytes, as above. 81,000 operations a micro-batch are 19.8 a token of 4,096, 9.9 of
-    8,192 and 3.3 of 24,576, less than the 8 that all layers take."""
+    """Up to 339 bytes, as above. 81,000 operations a micro-batch are 19.8 a token with 4,096 tokens,
+    9.9 with 8,192 and 3.3 with 24,576, less than the 8 that all layers take."""
     config = made(**{"trainer.nnodes": 2, "trainer.n_gpus_per_node": 8})
     filled(config, 400)
     assert chosen(config) == (1, 24576)
@@ -158,7 +158,7 @@ def test_no_micro_batch_is_smaller_than_a_row() -> None:
     filled(config, 161)  # up to 137 bytes: 4.6 x 1,024
     assert chosen(config) == (1, 4096)
     config = made(**{"data.max_response_length": 3000})
-    filled(config, 155)  # up to 131 bytes: 3.9 x 1,024, and the longest row has 3,512 tokens
+    filled(config, 154)  # up to 130 bytes: 3.8 x 1,024, and the longest row has 3,512 tokens
     assert chosen(config) == (1, 3512)
 
 

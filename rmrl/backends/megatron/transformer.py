@@ -61,25 +61,19 @@ def transformer_config(settings: TrainSettings, shape: Shape, sizes: Sizes) -> T
     """
     fixed = {**_of_shape(shape), **_of_sizes(sizes), **_of_dtype(settings)}
     free = dict(FREE)
-    if settings.role != "ref":
-        free |= _recomputing(settings.model.recomputed_every, shape, sizes)
+    every = settings.model.recomputed_every
+    if settings.role != "ref" and every:
+        method, layers = "uniform", 1
+        if every > 1:  # the first layers of each stage
+            stage = shape.layers // (sizes.pipeline * (sizes.virtual or 1))
+            method, layers = "block", -(-stage // every)
+        free |= {
+            "recompute_granularity": "full",
+            "recompute_method": method,
+            "recompute_num_layers": layers,
+        }
     name = "override_transformer_config"
     return _overridden(TransformerConfig, fixed, free, settings, name)
-
-
-def _recomputing(every: int, shape: Shape, sizes: Sizes) -> dict[str, Any]:
-    """Return the entries with which of `every` layers one recomputes, the first of each stage."""
-    if not every:
-        return {}
-    method, layers = "uniform", 1
-    if every > 1:
-        stage = shape.layers // (sizes.pipeline * (sizes.virtual or 1))
-        method, layers = "block", -(-stage // every)
-    return {
-        "recompute_granularity": "full",
-        "recompute_method": method,
-        "recompute_num_layers": layers,
-    }
 
 
 def ddp_config(settings: TrainSettings) -> DistributedDataParallelConfig:

@@ -32,10 +32,10 @@ class ModelConfig:
     """Entries that replace entries in the model's config.json."""
     enable_gradient_checkpointing: bool | None = changeable(None)
     """Recompute activations in the backward pass: less memory, up to a third more time. null: in
-    none of the layers, every second or all, whichever is fastest in the memory that the plan leaves
-    (on CPU in all)."""
+    no layer, every second or all, whichever is fastest in the memory that the plan leaves (on CPU
+    in all)."""
     gradient_checkpointing_every: int | None = positive(None, may_change=True)
-    """Of so many layers recompute one. null: 1, which is all layers, unless
+    """Recompute one in so many layers. null: 1, which is all layers, unless
     enable_gradient_checkpointing=null chooses."""
     enable_activation_offload: bool = changeable(False)
     """Keep the layer inputs that gradient checkpointing saves in host memory until the backward
@@ -66,7 +66,7 @@ class ModelConfig:
 
     @property
     def recomputed_every(self) -> int:
-        """Of so many layers one recomputes its activations; 0: none does."""
+        """One in so many layers recomputes its activations. 0: none does."""
         if self.enable_gradient_checkpointing is False:
             return 0
         return self.gradient_checkpointing_every or 1
