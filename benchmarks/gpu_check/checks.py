@@ -60,7 +60,9 @@ _ORDER: tuple[Callable[[Rig], Numbers], ...] = (
     sampling.hf_publish,
 )
 CHECKS: Mapping[str, Callable[[Rig], Numbers]] = {check.__name__: check for check in _ORDER}
-DEADLINES: Mapping[str, float] = dict.fromkeys(CHECKS, 180.0) | dict.fromkeys(
-    ("job_steps", "killed_rollout", "killed_judge"), jobs.LIMIT_S + 60.0
-)
+DEADLINES: Mapping[str, float] = {
+    **dict.fromkeys(CHECKS, 180.0),
+    "planned_update": 300.0,
+    **dict.fromkeys(("job_steps", "killed_rollout", "killed_judge"), jobs.LIMIT_S + 60.0),
+}
 """Seconds of each check. A job has less time than its check, so that its own words are reported."""

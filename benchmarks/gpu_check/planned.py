@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,13 @@ from benchmarks.gpu_check.model import write_random
 from benchmarks.gpu_check.rig import Numbers, Rig, named, require
 from benchmarks.gpu_check.training import built, settings_of
 from benchmarks.step_memory import SHAPE_7B
+from rmrl.assemble.memory import budgets
+from rmrl.cluster.devices import local_devices
+from rmrl.config.load import compose_config
 from rmrl.models.checkpoint_inspect import parameter_count
 from rmrl.models.linear_head import slice_elements
+from rmrl.trainer.device_defaults import CACHED, fill_training
+from rmrl.trainer.plan import Extras, memory_plan, planned_tokens
 from rmrl.trainer.throughput import peak_flops
 from rmrl.trainer.train_memory import activation_bytes, state
 from rmrl.types import Ragged, TrainBatch
@@ -27,15 +33,17 @@ _MICRO_BATCHES = 3
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Way:
     tokens: int = 16_384
-    checkpointing: bool = True
+    every: int = 1
+    """One of so many layers recomputes; 0: none does."""
     compiled: bool = False
     lora_rank: int = 0
 
 
 WAYS = {
     "checkpointing": _Way(),
-    "none": _Way(checkpointing=False),
-    "few": _Way(checkpointing=False, tokens=4096),
+    "second": _Way(every=2),
+    "none": _Way(every=0),
+    "few": _Way(every=0, tokens=4096),
     "lora": _Way(lora_rank=16),
     "compiled": _Way(compiled=True),
 }
@@ -50,7 +58,8 @@ def planned_update(rig: Rig) -> Numbers:
     at = replace(rig, model=str(path))
     peak = peak_flops(torch.cuda.get_device_name(0)) if on_cuda else None
     numbers: Numbers = {}
-    for name, way in WAYS.items():
+    ways = {**WAYS, "default": _default(at)} if on_cuda else WAYS
+    for name, way in ways.items():
         if way.compiled and not on_cuda:
             continue
         tokens = way.tokens if on_cuda else 64
@@ -61,12 +70,44 @@ def planned_update(rig: Rig) -> Numbers:
         numbers |= named(name, measured)
     if on_cuda:
         short = {
-            name: numbers[f"{name}_tensors_gib"] / numbers[f"{name}_planned_gib"] for name in WAYS
+            name: numbers[f"{name}_tensors_gib"] / numbers[f"{name}_planned_gib"] for name in ways
         }
         most = max(short, key=lambda name: short[name])
         message = f"{most}: {short[most]:.2f} times the bytes that were planned"
         require(short[most] <= 1.0, message, numbers)
+        chosen = ways["default"]
+        numbers |= {"default_tokens": chosen.tokens, "default_every": chosen.every}
+        cached = numbers["default_reserved_gib"] / numbers["default_planned_gib"]
+        message = f"torch holds {cached:.2f} times the bytes that were planned"
+        require(cached <= CACHED, message, numbers)
     return numbers
+
+
+def _default(rig: Rig) -> _Way:
+    """What a job on this device gets that states neither level nor tokens."""
+    config = compose_config(
+        [
+            f"actor_rollout_ref.model.path={rig.model}",
+            "data.max_prompt_length=512",
+            "data.max_response_length=512",
+            "trainer.n_gpus_per_node=1",
+        ]
+    )
+    devices = local_devices("cuda")
+    plan = partial(
+        memory_plan,
+        config,
+        [],
+        device=devices.kind,
+        extras=Extras(),
+        gpu_bytes=devices.total_bytes(),
+        **budgets(config.trainer, devices),
+    )
+    for line in fill_training(config, None, device=devices.kind, plan=plan):
+        print(line, flush=True)
+    part = config.actor_rollout_ref
+    tokens = planned_tokens(config, part.actor)
+    return _Way(tokens=tokens, every=part.model.recomputed_every)
 
 
 def _update(rig: Rig, way: _Way, *, tokens: int) -> Numbers:
@@ -75,7 +116,8 @@ def _update(rig: Rig, way: _Way, *, tokens: int) -> Numbers:
     settings = settings_of(
         rig,
         model={
-            "enable_gradient_checkpointing": way.checkpointing,
+            "enable_gradient_checkpointing": way.every > 0,
+            "gradient_checkpointing_every": way.every if way.every > 1 else None,
             "lora_rank": way.lora_rank,
             "share_prompts": False,
         },
