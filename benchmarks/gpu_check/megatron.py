@@ -52,8 +52,11 @@ def megatron_offload(rig: Rig) -> Numbers:
     with megatron(rig) as policy:
         policy.update([batch])
         expected = one_step(policy, rig)
+    del policy
+    fresh(rig)
     with megatron(rig, param_offload=True, grad_offload=True, optimizer_offload=True) as policy:
         policy.update([batch])
+        fresh(rig)
         on_device = policy.memory_bytes()
         policy.offload()
         away = policy.memory_bytes()

@@ -97,9 +97,25 @@ class PackedRows:
 
 
 def packs(model: ModelConfig, *, device: str) -> bool:
-    """True if rows are packed: enabled in the settings, and on CUDA or with an attention named. On
-    CPU padding rows of similar length is faster."""
-    return model.use_remove_padding and (device == "cuda" or model.attn_implementation != "auto")
+    """Return whether the settings ask for packed rows, on CUDA or with an attention named. On CPU
+    padding rows of similar length is faster. null does not ask: see `packs_fast`."""
+    named = device == "cuda" or model.attn_implementation != "auto"
+    return bool(model.use_remove_padding) and named
+
+
+def packs_fast(
+    model: ModelConfig, *, device: str, dtype: torch.dtype, language_model: PreTrainedModel
+) -> bool:
+    """Return whether use_remove_padding=null packs rows: on CUDA where a kernel made for packed
+    rows takes the dtype and the model. Flex attention, which compiles for minutes, must be asked
+    for."""
+    if device != "cuda" or model.share_prompts:
+        return False
+    return any(
+        model.attn_implementation in ("auto", name)
+        and not _problem(name, device=device, dtype=dtype, language_model=language_model)
+        for name in _BY_BOUNDARIES
+    )
 
 
 def attention(
@@ -244,9 +260,9 @@ def _flash_attention_problem(device: str, dtype: torch.dtype) -> str:
 
 
 @torch.no_grad()
-def check_rows_kept_apart(language_model: PreTrainedModel) -> None:
-    """Decode two short rows packed and alone, before sharding. Raises ConfigError where a row
-    depends on the row before it.
+def keeps_rows_apart(language_model: PreTrainedModel) -> bool:
+    """Return whether a packed row does not depend on the row before it. Decodes two short rows
+    packed and alone, before sharding.
 
     A family whose layers carry a state along the sequence, or that has no positions, would
     otherwise train on wrong numbers, silently. The scale of the test is the difference that the
@@ -261,11 +277,7 @@ def check_rows_kept_apart(language_model: PreTrainedModel) -> None:
     alone = hidden_states(language_model, ids_1S[:, first:], None).float()
     packed = hidden_states(language_model, ids_1S, rows).float()[first:]
     joined = hidden_states(language_model, ids_1S, None).float()[first:]
-    if not kept_apart(packed, alone=alone, joined=joined):
-        raise ConfigError(
-            f"model.use_remove_padding=true: models of type '{language_model.config.model_type}' do"
-            " not keep packed rows apart: set use_remove_padding=false"
-        )
+    return kept_apart(packed, alone=alone, joined=joined)
 
 
 @torch.no_grad()

@@ -194,7 +194,7 @@ async def _training(
 def reward_settings(checked: CheckedRewardTraining) -> RewardSettings:
     """Return the work of the training engine. The head is the critic's."""
     config = checked.config
-    settings = _train_settings(config)
+    settings = _train_settings(config, checked.device)
     return RewardSettings(
         objective=config.objective,
         loss=config.loss,
@@ -205,13 +205,14 @@ def reward_settings(checked: CheckedRewardTraining) -> RewardSettings:
     )
 
 
-def _train_settings(config: RewardTrainingConfig) -> dict[str, Any]:
+def _train_settings(config: RewardTrainingConfig, device: str) -> dict[str, Any]:
+    tokens = config.trainer.max_tokens_per_gpu or (4096 if device == "cpu" else 16384)
     trained: dict[str, Any] = {
         "strategy": "fsdp2",
         "optim": config.optim,
         "fsdp_config": config.fsdp_config,
         "grad_clip": config.trainer.grad_clip,
-        "ppo_max_token_len_per_gpu": config.trainer.max_tokens_per_gpu,
+        "ppo_max_token_len_per_gpu": tokens,
         "ppo_epochs": 1,
     }
     shared: dict[str, Any] = {

@@ -24,15 +24,18 @@ from transformers import (
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from rmrl.config.schema import ModelConfig
+from rmrl.backends.base import TrainSettings
+from rmrl.backends.fsdp.build import layout_of_rows
+from rmrl.config.schema import ActorConfig, ModelConfig
 from rmrl.errors import ConfigError
 from rmrl.models import varlen
 from rmrl.models.logprobs import ResponseModel
 from rmrl.models.packing import (
     PackedRows,
     attention,
-    check_rows_kept_apart,
+    keeps_rows_apart,
     packs,
+    packs_fast,
     set_attention,
     slow_packing,
 )
@@ -413,14 +416,14 @@ def test_attention_is_set_in_place():
 
 
 def test_a_family_that_keeps_rows_apart_passes():
-    check_rows_kept_apart(tiny_model())
-    check_rows_kept_apart(tiny_model().bfloat16())
+    assert keeps_rows_apart(tiny_model())
+    assert keeps_rows_apart(tiny_model().bfloat16())
 
 
-def test_a_family_that_keeps_boundaries_from_its_layers_is_refused():
+def test_a_family_that_keeps_boundaries_from_its_layers_is_found():
     model = tiny_model()
     set_attention(model, "varlen")
-    check_rows_kept_apart(model)
+    assert keeps_rows_apart(model)
     layer_forward = model.model.layers[0].forward
 
     def without_boundaries(*arguments: Any, **keywords: Any) -> Any:
@@ -428,18 +431,55 @@ def test_a_family_that_keeps_boundaries_from_its_layers_is_refused():
         return layer_forward(*arguments, **keywords)
 
     model.model.layers[0].forward = without_boundaries
-    with pytest.raises(ConfigError, match="do not keep packed rows apart"):
-        check_rows_kept_apart(model)
+    assert not keeps_rows_apart(model)
 
 
-def test_a_family_that_mixes_rows_is_refused():
+class LooksBack(torch.nn.Module):
     """A convolution or a recurrence looks back whatever the positions say."""
 
-    class LooksBack(torch.nn.Module):
-        def forward(self, hidden_BSH: torch.Tensor) -> torch.Tensor:
-            return hidden_BSH.cumsum(dim=1)
+    def forward(self, hidden_BSH: torch.Tensor) -> torch.Tensor:
+        return hidden_BSH.cumsum(dim=1)
 
+
+def layout(model: LlamaForCausalLM, **entries: Any) -> tuple[bool, bool]:
+    settings = TrainSettings(
+        model=ModelConfig(**entries), actor=ActorConfig(), temperature=1.0, total_steps=1,
+        max_response_length=8, device="cuda",
+    )  # fmt: skip
+    return layout_of_rows(settings, ResponseModel(model, temperature=1.0), torch.bfloat16)
+
+
+def test_a_family_that_mixes_rows_is_refused_where_packing_is_asked_for():
     model = tiny_model()
+    assert layout(model, use_remove_padding=True) == (True, False)
     model.model.layers[0].mlp = LooksBack()
     with pytest.raises(ConfigError, match=r"'llama'.*use_remove_padding=false"):
-        check_rows_kept_apart(model)
+        layout(model, use_remove_padding=True)
+
+
+def test_null_packs_where_a_kernel_takes_the_model_and_the_rows_stay_apart(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    hide(monkeypatch, "flash_attn")
+    monkeypatch.setattr(varlen, "_kernel", lambda: torch.add)
+    assert layout(tiny_model()) == (True, False)
+    assert layout(tiny_model(), attn_implementation="varlen") == (True, False)
+    for entries in (
+        {"use_remove_padding": False},
+        {"share_prompts": True},
+        {"attn_implementation": "sdpa"},
+        {"attn_implementation": "flex_attention"},
+    ):
+        assert layout(tiny_model(), **entries)[0] is False
+    mixing = tiny_model()
+    mixing.model.layers[0].mlp = LooksBack()
+    assert layout(mixing) == (False, False)
+    monkeypatch.setattr(varlen, "_kernel", lambda: None)
+    assert layout(tiny_model()) == (False, False)
+    assert layout(tiny_model(), share_prompts=True) == (False, True)
+
+
+def test_null_does_not_pack_on_cpu_nor_in_full_precision():
+    for device, dtype in (("cpu", torch.bfloat16), ("cuda", torch.float32)):
+        packed = packs_fast(ModelConfig(), device=device, dtype=dtype, language_model=tiny_model())
+        assert not packed

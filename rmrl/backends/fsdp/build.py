@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -14,6 +16,7 @@ from rmrl.backends.fsdp.initial import InitialWeights, on_first, skeleton
 from rmrl.backends.fsdp.layout import Layout, decoder_layers
 from rmrl.backends.process_group import all_max
 from rmrl.backends.schedule import learning_rate
+from rmrl.config.schema import ModelConfig
 from rmrl.errors import ConfigError
 from rmrl.models import varlen
 from rmrl.models.compiled import compile_layers
@@ -23,8 +26,9 @@ from rmrl.models.lora import add_adapters
 from rmrl.models.packing import (
     attention,
     check_only_attention_mixes,
-    check_rows_kept_apart,
+    keeps_rows_apart,
     packs,
+    packs_fast,
     set_attention,
     sharing_problem,
 )
@@ -33,9 +37,10 @@ from rmrl.models.shared_prompts import keeps_responses_apart, shares
 from rmrl.models.token_values import ValueModel, load_value_model
 
 
-def build_model(settings: TrainSettings, device: torch.device) -> tuple[nn.Module, bool]:
-    """The role's model, sharded over the process group, and whether responses may share their
-    prompt in it; call in every process. A reference is frozen.
+def build_model(settings: TrainSettings, device: torch.device) -> tuple[nn.Module, ModelConfig]:
+    """Return the role's model, sharded over the process group, and its settings in which
+    use_remove_padding and share_prompts say how this model's rows are laid out. Call in every
+    process. A reference is frozen.
 
     With several processes only the first reads the checkpoint, see rmrl.backends.fsdp.initial. An
     error of it is raised in all of them.
@@ -56,29 +61,12 @@ def build_model(settings: TrainSettings, device: torch.device) -> tuple[nn.Modul
         # Frozen weights need no master copy: rounding once gives the same compute as rounding at
         # every gather. Adapters, and a critic's head beside them, stay float32.
         dtype = layout.param_dtype
-    shares_prompts = False
-    shared = fsdp.ulysses_sequence_parallel_size > 1
+    packed = shares_prompts = False
 
     def load() -> nn.Module:
-        nonlocal shares_prompts
+        nonlocal packed, shares_prompts
         model = _unsharded(settings, dtype)
-        if shared or packs(settings.model, device=settings.device):
-            name = attention_of(settings, model.model, layout.param_dtype or dtype)
-            if name == varlen.NAME:
-                set_attention(model.model, name)  # the check passes boundaries down as well
-            check_rows_kept_apart(model.model)
-        if shared:
-            check_only_attention_mixes(model.model)
-        if isinstance(model, ResponseModel):
-            model.check_head()
-        if not shared and shares(settings.model, device=settings.device):
-            shares_prompts = keeps_responses_apart(model.model)
-            if settings.model.share_prompts and not shares_prompts:
-                raise ConfigError(
-                    "model.share_prompts=true: models of type"
-                    f" '{model.model.config.model_type}' do not keep the responses to one prompt"
-                    " apart: set share_prompts=false"
-                )
+        packed, shares_prompts = layout_of_rows(settings, model, layout.param_dtype or dtype)
         return model
 
     weights = None
@@ -90,7 +78,52 @@ def build_model(settings: TrainSettings, device: torch.device) -> tuple[nn.Modul
     if fsdp.compile_layers:
         compile_layers(decoder_layers(model))
     sharded = compat.shard(model, layout, strategy=strategy, weights=weights)
-    return sharded, bool(all_max(int(shares_prompts)))
+    return sharded, replace(
+        settings.model,
+        use_remove_padding=bool(all_max(int(packed))),
+        share_prompts=bool(all_max(int(shares_prompts))),
+    )
+
+
+def layout_of_rows(
+    settings: TrainSettings, model: ResponseModel | ValueModel, dtype: torch.dtype
+) -> tuple[bool, bool]:
+    """Return whether rows are packed, and whether responses share their prompt. Raises ConfigError
+    where the model cannot do what the settings ask for."""
+    language_model = model.model
+    device = settings.device
+    sliced = settings.trained.fsdp_config.ulysses_sequence_parallel_size > 1
+    packed = settings.model.use_remove_padding
+    if packed is None:
+        packed = packs_fast(
+            settings.model, device=device, dtype=dtype, language_model=language_model
+        )
+    model_settings = replace(settings.model, use_remove_padding=packed)
+    if sliced or packs(model_settings, device=device):
+        name = attention_of(replace(settings, model=model_settings), language_model, dtype)
+        if name == varlen.NAME:
+            set_attention(language_model, name)  # the check passes boundaries down as well
+        apart = keeps_rows_apart(language_model)
+        if not apart and (sliced or settings.model.use_remove_padding):
+            raise ConfigError(
+                "model.use_remove_padding=true: models of type"
+                f" '{language_model.config.model_type}' do not keep packed rows apart: set"
+                " use_remove_padding=false"
+            )
+        packed = apart
+    if sliced:
+        check_only_attention_mixes(language_model)
+    if isinstance(model, ResponseModel):
+        model.check_head()
+    if sliced or not shares(settings.model, device=device):
+        return packed, False
+    shares_prompts = keeps_responses_apart(language_model)
+    if settings.model.share_prompts and not shares_prompts:
+        raise ConfigError(
+            f"model.share_prompts=true: models of type '{language_model.config.model_type}' do not"
+            " keep the responses to one prompt apart: set share_prompts=false"
+        )
+    return packed, shares_prompts
 
 
 def attention_of(

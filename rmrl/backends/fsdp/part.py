@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -42,7 +43,6 @@ class FSDPPart:
     tensor_format = checkpoint.FORMAT
 
     def __init__(self, settings: TrainSettings, process: ProcessSettings) -> None:
-        self._settings = settings
         self._world_size = process.world_size
         self.device = process_group.join_group(process, settings.device)
         rows = row_assignment(settings.trained, process.world_size, section=settings.section)
@@ -51,11 +51,12 @@ class FSDPPart:
         self._slices = None
         if sharing > 1:
             self._slices = Slices.of(process_group.neighbours(sharing, process.timeout_s))
-        self.packed = sharing > 1 or packs(settings.model, device=settings.device)
         trains = settings.role != "ref"
         self._adapted = trains and settings.model.lora_rank > 0
         torch.manual_seed(settings.seed + process.rank)
-        self.model, self._shares_prompts = build_model(settings, self.device)
+        self.model, model = build_model(settings, self.device)
+        self._settings = settings = replace(settings, model=model)
+        self.packed = sharing > 1 or packs(model, device=settings.device)
         self.language_model: PreTrainedModel = cast("Any", self.model).model
         fsdp = settings.trained.fsdp_config
         self.compute_dtype = torch_dtype(
@@ -105,7 +106,7 @@ class FSDPPart:
             (loss(micro, outputs_N, entropy_N) * self._world_size).backward()
 
     def sharing(self, limits: Limits) -> Sharing | None:
-        if not self._shares_prompts or limits.rows is not None:
+        if not self._settings.model.share_prompts or limits.rows is not None:
             return None
         hidden = self.language_model.config.get_text_config().hidden_size
         return Sharing(hidden=hidden, limit=limits.tokens)

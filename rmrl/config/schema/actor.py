@@ -49,9 +49,10 @@ class ModelConfig:
     """LoRA: the product of the adapters is scaled by lora_alpha / lora_rank."""
     target_modules: Any = "all-linear"
     """LoRA: names of the linear layers that get adapters, or all-linear."""
-    use_remove_padding: bool = changeable(False)
+    use_remove_padding: bool | None = changeable(None)
     """Pack the rows in a micro-batch into one sequence where the attention keeps rows apart (CUDA).
-    Elsewhere rows with similar lengths share a micro-batch."""
+    Elsewhere rows with similar lengths share a micro-batch. null: with strategies fsdp and fsdp2
+    where flash-attention or varlen takes the model and its dtype."""
     share_prompts: bool | None = changeable(None)
     """Compute a prompt once for all its responses in a micro-batch (needs SDPA and rows that are
     not packed). null: on CPU. Model families that cannot share prompts compute row by row."""

@@ -60,9 +60,9 @@ class RewardTrainerConfig:
     """Passes over the training rows."""
     total_training_steps: int | None = changeable(None)
     """Number of optimizer steps. null: by total_epochs."""
-    max_tokens_per_gpu: int = positive(16384, may_change=True)
+    max_tokens_per_gpu: int | None = positive(None, may_change=True)
     """Most padded tokens per micro-batch and process. Gradients add up over the micro-batches in a
-    step."""
+    step. null: 16384, on CPU 4096."""
     grad_clip: float = positive(1.0)
     """Largest global gradient norm."""
     logger: list[str] = changeable(factory=lambda: ["console", "jsonl", "tensorboard"])
