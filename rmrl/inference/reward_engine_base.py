@@ -121,7 +121,7 @@ class TextOutput:
     tokens_in: int
     tokens_out: int
     choice_logprobs: tuple[float, ...] = ()
-    """One per `choice_tokens`, up to a shared constant. -inf where the engine returns none."""
+    """One per `choice_tokens`, over the whole vocabulary. -inf where the engine returns none."""
     failure: Status | Literal[""] = ""
     detail: str = ""
     cached: bool = False

@@ -30,6 +30,7 @@ from rmrl.rewards.kinds.judge.asked import (
 from rmrl.rewards.kinds.judge.asking import answer_form, conversation_text, question_of
 from rmrl.rewards.kinds.judge.case import Case, Vote, judge_columns
 from rmrl.rewards.kinds.judge.judge import Judge
+from rmrl.rewards.kinds.judge.label_mass import label_mass, mass_problems, mass_reason
 from rmrl.rewards.kinds.judge.meta_votes import (
     MetaEntries,
     MetaModel,
@@ -84,6 +85,9 @@ class GenerativeReward(Kind):
         score_tokens: dict[str, float] = field(default_factory=dict)
         """Answers and their values, e.g. {"Yes": 1, "No": 0}: the score is the expected value of
         the judge's first token."""
+        min_label_mass: float = 0.0
+        """score_tokens and verdict=ask or expect: no verdict where all answers together are less
+        likely than this as the judge's next token."""
         question: str = ""
         """The question without a drop-in; empty: a question on quality or, with `score_tokens`, on
         correctness."""
@@ -137,7 +141,12 @@ class GenerativeReward(Kind):
             self._sampling,
             read=self._read,
             read_all=read_all,
-            asks=asks_for_level(self._options.verdict, self._options.scale, spec.name),
+            asks=asks_for_level(
+                self._options.verdict,
+                self._options.scale,
+                spec.name,
+                least_mass=self._options.min_label_mass,
+            ),
         )
         # With a parser the rubric alone states the form of the answer.
         self._answer_form = ""
@@ -160,6 +169,11 @@ class GenerativeReward(Kind):
         problems = score_token_problems(options.score_tokens, f"{where}.score_tokens")
         problems += votes_until_problems(options.votes_until, f"{where}.votes_until")
         problems += meta_problems(options.meta, f"{where}.meta")
+        problems += mass_problems(
+            options.min_label_mass,
+            where,
+            read=bool(options.score_tokens) or options.verdict != "parse",
+        )
         for key in ("votes_until", "meta"):
             if getattr(options, key) and options.score_tokens:
                 problems.append(
@@ -251,7 +265,7 @@ class GenerativeReward(Kind):
         cases = list(starmap(Case.of, zip(*readable(items, rendered), strict=True)))
         if answers is not None:
             judged: list[ScoreResult] = [
-                _token_result(case.read, samples[0], answers)
+                _token_result(case.read, samples[0], answers, options.min_label_mass)
                 for case, samples in zip(cases, outputs, strict=True)
             ]
             return self._judge.results(rendered, judged)
@@ -385,7 +399,9 @@ class GenerativeReward(Kind):
         return Vote.of(sample, verdict)
 
 
-def _token_result(read: Rendered, output: TextOutput, answers: ScoreTokens) -> ScoreResult:
+def _token_result(
+    read: Rendered, output: TextOutput, answers: ScoreTokens, least_mass: float
+) -> ScoreResult:
     """The expected value of the judge's first token."""
     shared = judge_columns([output], read)
     if output.failure:
@@ -395,7 +411,12 @@ def _token_result(read: Rendered, output: TextOutput, answers: ScoreTokens) -> S
         detail = f"the engine returned no probability of the answers, only {output.choice_logprobs}"
         return ScoreResult(value=None, status="provider_error", detail=detail, **shared)
     score, shares = scored
-    return ScoreResult(value=score, extra={"shares": shares}, **shared)
+    mass = label_mass(output.choice_logprobs)
+    shared["extra"] = {"shares": shares, "label_mass": mass}
+    reason = mass_reason(mass, least_mass)
+    if reason:
+        return ScoreResult(value=None, status="unparseable", detail=reason, **shared)
+    return ScoreResult(value=score, **shared)
 
 
 def token_sampling(sampling: Sampling) -> Sampling:

@@ -25,6 +25,7 @@ from rmrl.inference.reward_engine_base import GenerateRequest, TextOutput
 from rmrl.registry import did_you_mean
 from rmrl.rewards.judging.thinking import TAGS
 from rmrl.rewards.kinds.judge.case import Case, Vote
+from rmrl.rewards.kinds.judge.label_mass import mass_reason
 from rmrl.rewards.kinds.judge.refusal import is_refusal
 from rmrl.rewards.kinds.judge.samples import JudgeSample
 from rmrl.rewards.kinds.shared.untrusted import neutraliser
@@ -182,6 +183,8 @@ class Asks:
     """The scores of a vote."""
     where: str
     """The entry that asks, for messages."""
+    least_mass: float = 0.0
+    """Probability of all levels together below which there is no verdict."""
     prefix: str = "\n\nScore: "
     own: re.Pattern[str] = _OWN_SCORE
     """A verdict at the end that the judge wrote without being asked. It is asked again in its
@@ -228,10 +231,14 @@ class Asks:
         if verdict is None:
             return replace(vote, reason="the engine returned no probability of a verdict")
         columns = {"shares": verdict.shares, "label_mass": verdict.mass}
-        return replace(vote, scores=self.scores_of(verdict), columns=columns)
+        reason = mass_reason(verdict.mass, self.least_mass)
+        scores = None if reason else self.scores_of(verdict)
+        return replace(vote, scores=scores, columns=columns, reason=reason)
 
 
-def asks_for_level(verdict: str, scale: Sequence[float], spec: str) -> Asks | None:
+def asks_for_level(
+    verdict: str, scale: Sequence[float], spec: str, *, least_mass: float = 0.0
+) -> Asks | None:
     """Return what a judge with the entry `verdict` is asked for. None: its texts are read."""
     if verdict == "parse":
         return None
@@ -242,4 +249,4 @@ def asks_for_level(verdict: str, scale: Sequence[float], spec: str) -> Asks | No
         return (float(levels.level),)
 
     where = f"reward.specs.{spec}.verdict={verdict}"
-    return Asks(levels=levels_of(scale), scores_of=scores_of, where=where)
+    return Asks(levels=levels_of(scale), scores_of=scores_of, where=where, least_mass=least_mass)

@@ -12,7 +12,7 @@ from rmrl.rewards.kinds.rubric.criteria import Verdict
 MOST_PLACES = 16
 """Places of rows' own criteria that have a column, so that the number of metrics is bounded."""
 _LONGEST = 48
-_TAKEN = ("passed", "criteria", "truncated_tokens")
+_TAKEN = ("passed", "criteria", "label_mass", "truncated_tokens")
 """Columns that a result has besides those of its criteria."""
 _PLACE = re.compile(r"criterion_\d+")
 
@@ -90,4 +90,5 @@ def criterion_record(verdict: Verdict) -> dict[str, Any]:
     record |= {"text": criterion.text, "weight": criterion.weight}
     if criterion.must_have:
         record["must_have"] = True
-    return record | {"value": verdict.value, "shares": dict(verdict.shares)}
+    shares = dict(verdict.shares)
+    return record | {"value": verdict.value, "shares": shares, "label_mass": verdict.mass}

@@ -70,6 +70,8 @@ class Verdict:
     passed: bool
     shares: Mapping[str, float]
     """Answer -> its probability among all answers."""
+    mass: float = 1.0
+    """Probability that the judge gives any answer at all."""
 
 
 @dataclass(frozen=True, slots=True)

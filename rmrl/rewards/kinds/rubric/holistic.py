@@ -35,6 +35,7 @@ class HolisticRubric(GenerativeReward):
             scale=options.scale,
             votes=options.votes,
             verdict=options.verdict,
+            min_label_mass=options.min_label_mass,
             fence=options.fence,
         )
         super().__init__(dataclasses.replace(spec, options=judging), context)

@@ -26,6 +26,7 @@ from rmrl.rewards.dropins.dropin import DropIn
 from rmrl.rewards.kinds.generative.reward import GenerativeReward, token_sampling
 from rmrl.rewards.kinds.judge.asked import asking_problem
 from rmrl.rewards.kinds.judge.asking import answer_form, conversation_text, fill, template
+from rmrl.rewards.kinds.judge.label_mass import label_mass, mass_reason
 from rmrl.rewards.kinds.judge.token_scores import ScoreTokens
 from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.kinds.rubric.columns import criterion_columns, criterion_record
@@ -53,7 +54,7 @@ from rmrl.rewards.kinds.shared.truncation import (
 )
 from rmrl.rewards.kinds.shared.untrusted import neutraliser
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.types import Sampling, ScoreItem, ScoreResult
+from rmrl.types import Sampling, ScoreItem, ScoreResult, Status
 
 Case = tuple[ScoreItem, ...]
 _prefixes = itertools.count(1)
@@ -342,15 +343,18 @@ class RubricReward(Kind):
         for number, criterion, answers, output in zip(
             asked.judged.numbers, asked.judged.criteria, asked.answers, outputs, strict=True
         ):
-            scored = None if output.failure else answers.score(output.choice_logprobs)
+            logprobs = output.choice_logprobs
+            scored = None if output.failure else answers.score(logprobs)
+            mass = label_mass(logprobs)
+            status: Status = "unparseable"
+            detail = mass_reason(mass, options.min_label_mass)
             if scored is None or not math.isfinite(scored[0]):
-                detail = output.detail or (
-                    "the engine returned no probability of the answers, only"
-                    f" {output.choice_logprobs}"
-                )
+                status = output.failure or "provider_error"
+                detail = output.detail or f"the engine returned no probability, only {logprobs}"
+            if scored is None or detail:
                 return ScoreResult(
                     value=None,
-                    status=output.failure or "provider_error",
+                    status=status,
                     detail=f"{criterion.shown(number)}: {detail}",
                     extra={"criteria": list(map(criterion_record, verdicts))},
                     **shared,
@@ -360,13 +364,20 @@ class RubricReward(Kind):
                 # of equally likely ones the first
                 value = dict(criterion.choices)[max(shares, key=shares.__getitem__)]
             passed = criterion.passes(value, options.pass_at)
-            verdict = Verdict(
-                number=number, criterion=criterion, value=value, passed=passed, shares=shares
+            verdicts.append(
+                Verdict(
+                    number=number,
+                    criterion=criterion,
+                    value=value,
+                    passed=passed,
+                    shares=shares,
+                    mass=mass,
+                )
             )
-            verdicts.append(verdict)
         extra: dict[str, Any] = criterion_columns(
             verdicts, configured=len(self._criteria.configured), chosen=options.columns
         )
+        extra["label_mass"] = min(verdict.mass for verdict in verdicts)
         extra["passed"] = sum(verdict.passed for verdict in verdicts) / len(verdicts)
         extra["criteria"] = list(map(criterion_record, verdicts))
         score, detail = self._combined(verdicts)

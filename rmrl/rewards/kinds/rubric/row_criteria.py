@@ -12,6 +12,7 @@ from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
 from rmrl.rewards.kinds.judge.asked import verdict_problems
 from rmrl.rewards.kinds.judge.asking import conversation_text
+from rmrl.rewards.kinds.judge.label_mass import mass_problems
 from rmrl.rewards.kinds.judge.votes import VOTES
 from rmrl.rewards.kinds.rubric.columns import column_problems
 from rmrl.rewards.kinds.rubric.combine import COMBINERS, weights_problem
@@ -53,6 +54,9 @@ class Options:
     """Value from which a criterion counts as met, for all_pass and must_have."""
     hard: bool = False
     """The value of a criterion is that of the likeliest answer; False: the expected value."""
+    min_label_mass: float = 0.0
+    """No verdict where the answers to a criterion together are less likely than this as the judge's
+    next token. With holistic: for verdict=ask and expect."""
     columns: list[str] = field(default_factory=list[str])
     """Names and tags of rows' own criteria that have a column each; others have one by their
     place."""
@@ -150,14 +154,13 @@ def option_problems(options: Options, where: str) -> list[str]:
     for name, value, choices in (
         ("combine", options.combine, combiners),
         ("votes", options.votes, [*VOTES]),
+        ("form", options.form or "own", FORMS),
     ):
         if value not in choices:
             hint = did_you_mean(value, list(map(str, choices)))
             problems.append(f"{where}.{name}={value}: not a choice{hint}")
-    if options.form and options.form not in FORMS:
-        problems.append(
-            f"{where}.form={options.form}: no form{did_you_mean(options.form, [*FORMS])}"
-        )
+    reads = options.combine != HOLISTIC or options.verdict != "parse"
+    problems += mass_problems(options.min_label_mass, where, read=reads)
     if not 0 <= options.dropout < 1:
         problems.append(f"{where}.dropout={options.dropout:g}: give a share from 0 to below 1")
     if not 0 <= options.pass_at <= 1:

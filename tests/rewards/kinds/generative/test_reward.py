@@ -335,6 +335,22 @@ async def test_the_score_is_a_probability(tokenizer: Any):
     assert (sampling.max_tokens, sampling.temperature, sampling.n) == (1, 0.0, 1)
 
 
+@pytest.mark.parametrize(("least", "status"), [(0.35, "ok"), (0.36, "unparseable")])
+async def test_labels_that_the_judge_would_not_write_are_no_verdict(
+    tokenizer: Any, least: float, status: str
+):
+    """exp(-1.2) + exp(-3) = 0.301194 + 0.049787 = 0.350981."""
+    output = said("Y", choice_logprobs=(-1.2, -3.0))
+    result = await judged(tokenizer, output, score_tokens={"Y": 1, "N": 0}, min_label_mass=least)
+    assert result.status == status
+    assert result.extra["label_mass"] == pytest.approx(0.350981, abs=1e-6)
+    assert set(result.extra["shares"]) == {"Y", "N"}
+    if status == "ok":
+        assert result.value == pytest.approx(0.301194 / 0.350981, abs=1e-5)
+    else:
+        assert result.detail.endswith("with probability 0.351, below min_label_mass=0.36")
+
+
 @pytest.mark.parametrize(
     ("output", "status", "words"),
     [
@@ -390,6 +406,8 @@ async def test_a_drop_in_may_ask_for_the_probability(
         ({"score_tokens": {"Yes": "1", "No": 0}}, "w.score_tokens.Yes='1': give a finite number"),
         ({"score_tokens": {"Yes": 1}}, "give at least two"),
         ({"score_tokens": ["Yes", "No"]}, "w.score_tokens=['Yes', 'No']: give answers with their"),
+        ({"min_label_mass": 0.1}, "w.min_label_mass=0.1: nothing reads the probabilities"),
+        ({"min_label_mass": "1"}, "w.min_label_mass='1': give a probability from 0 to 1"),
         ({"parser": "(?P<score>["}, "w.parser='(?P<score>[': no regular expression: unterminated"),
         ({"parser": r"(?P<s>\d)"}, "(?P<score>...)"),
         ({"parser": r"(?P<score>\d)", "score_tokens": {"Y": 1, "N": 0}}, "score_tokens"),

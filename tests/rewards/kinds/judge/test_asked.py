@@ -144,6 +144,19 @@ async def test_the_judge_is_asked_behind_its_text(bpe: Any, verdict: str, on_sca
     assert (result.tokens_in, result.tokens_out) == (210, len("It is long.") + 2)
 
 
+@pytest.mark.parametrize(("floor", "status"), [(0.9, "ok"), (0.96, "unparseable")])
+async def test_levels_that_the_judge_would_not_write_are_no_verdict(
+    bpe: Any, floor: float, status: str
+):
+    """All levels have 0.95 together."""
+    judge = Judge(bpe, said("It is long."))
+    options = Options(rubric="It is right.", verdict="ask", min_label_mass=floor)
+    (result,) = await judge.score(options)
+    assert result.status == status
+    assert result.extra["label_mass"] == pytest.approx(0.95)
+    assert ("below min_label_mass=0.96" in result.detail) == (status == "unparseable")
+
+
 @pytest.mark.parametrize(
     ("text", "asked"),
     [

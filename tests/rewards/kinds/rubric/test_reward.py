@@ -56,7 +56,7 @@ def judge(probabilities: Mapping[str, float], **failures: str) -> Scripted:
             if part in text:
                 return [said("", failure=status, detail="as scripted")]
         p = probabilities.get(text, probabilities.get(".", 0.5))
-        logprobs = (math.log(1 - p) - 3.0, math.log(p) - 3.0)  # up to a constant
+        logprobs = (math.log(1 - p) - 3.0, math.log(p) - 3.0)  # both together exp(-3) = 0.0498
         return [said("?", choice_logprobs=logprobs)]
 
     return Scripted(answer)
@@ -86,10 +86,12 @@ async def test_a_weighted_mean_of_probabilities(tokenizer: Any):
     assert (result.status, result.detail, result.raw_text) == ("ok", "", "")
     assert (result.tokens_in, result.tokens_out) == (30, 3)
     columns = {name: value for name, value in result.extra.items() if name != "criteria"}
+    mass = math.exp(-3)
     assert columns == pytest.approx(
-        {"right": 0.9, "criterion_2": 0.5, "criterion_3": 0.2, "passed": 1.0}
+        {"right": 0.9, "criterion_2": 0.5, "criterion_3": 0.2, "passed": 1.0, "label_mass": mass}
     )
     first = result.extra["criteria"][0]
+    assert first.pop("label_mass") == pytest.approx(mass)
     assert first["shares"] == pytest.approx({"N": 0.1, "Y": 0.9})
     assert {**first, "value": 0, "shares": 0} == {
         "number": 1,
@@ -282,6 +284,20 @@ def with_rubrics(rows: Sequence[ScoreItem], *rubrics: Any) -> list[ScoreItem]:
     return made
 
 
+async def test_answers_that_the_judge_would_not_give_are_no_verdict(tokenizer: Any):
+    """Both answers together: exp(-3) = 0.0498."""
+    engine = judge({"It is right.": 0.9})
+    rows = items("4")
+    (result,) = await judged(engine, rows, tokenizer, criteria=CRITERIA, min_label_mass=0.04)
+    assert (result.status, result.value) == ("ok", pytest.approx(0.53))  # (6.3 + 1.5 - 2.5) / 10
+    (result,) = await judged(engine, rows, tokenizer, criteria=CRITERIA, min_label_mass=0.05)
+    assert (result.status, result.value) == ("unparseable", None)
+    assert result.detail == (
+        "criterion 1 ('It is right.'): the judge begins with one of the labels with probability"
+        " 0.0498, below min_label_mass=0.05"
+    )
+
+
 async def test_criteria_of_rows(tokenizer: Any):
     first = [
         {"text": "a", "choices": NY, "name": "tone"},
@@ -301,7 +317,7 @@ async def test_criteria_of_rows(tokenizer: Any):
     assert results[0].value == pytest.approx(0.5)  # (0.2 + 3 * 0.6) / 4
     assert results[1].value == pytest.approx(0.9)
     assert results[2].detail == "the row has no extra_info.rubrics, which is to hold its criteria"
-    assert [sorted(set(r.extra) - {"criteria"}) for r in results] == [
+    assert [sorted(set(r.extra) - {"criteria", "label_mass"}) for r in results] == [
         ["criterion_2", "passed", "tone"],
         ["axis_x", "criterion_1", "passed"],
         [],
@@ -601,6 +617,11 @@ async def test_a_server_writes_the_holistic_verdict_and_refuses_the_others():
         ({"criteria": ["a"], "columns": "axis:x"}, "here.columns='axis:x': give a list of names"),
         ({"criteria": ["a"], "columns": ["axis:x", "axis x"]}, "make one column, axis_x"),
         ({"criteria": ["a"], "columns": ["!"]}, "here.columns: the name '!': no letter or digit"),
+        ({"criteria": ["a"], "min_label_mass": 2}, "here.min_label_mass=2: give a probability"),
+        (
+            {"criteria": ["a"], "combine": "holistic", "min_label_mass": 0.1},
+            "here.min_label_mass=0.1: nothing reads the probabilities of labels here",
+        ),
         (
             {"criteria": ["a"], "question": "Q?"},
             "here.question='Q?': combine=weighted_mean does not",
