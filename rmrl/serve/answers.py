@@ -34,9 +34,19 @@ def json_answer(
     )
 
 
-def error_answer(error: RequestError) -> Response:
-    """Return an error's response."""
-    return json_answer(error.content, status=error.status, headers=error.headers)
+ERROR_FORM = "error_form"
+"""Attribute by which an endpoint has its `WireRoute.error`."""
+
+
+def error_answer(error: RequestError, request: Request | None = None) -> Response:
+    """Return an error's response. The request's route may have a form for it."""
+    content: Mapping[str, Any] = error.content
+    status = error.status
+    endpoint = None if request is None else request.scope.get("endpoint")
+    form = getattr(endpoint, ERROR_FORM, None)
+    if form is not None:
+        status, content = form(error)
+    return json_answer(content, status=status, headers=error.headers)
 
 
 async def response_of(answer: Any) -> Response:
@@ -67,20 +77,18 @@ async def ndjson(
 
 async def refused(request: Request, error: RequestError) -> Response:
     """Handle an error that states its answer."""
-    del request
-    return error_answer(error)
+    return error_answer(error, request)
 
 
 async def failed(request: Request, error: RmrlError) -> Response:
     """Handle an error of scoring."""
-    del request
-    return error_answer(request_error(error))
+    return error_answer(request_error(error), request)
 
 
 async def fault(request: Request, error: Exception) -> Response:
     """Handle an unforeseen error, which the gate logs."""
-    del request, error
-    return error_answer(FAULT)
+    del error
+    return error_answer(FAULT, request)
 
 
 def misfit(body: Any, error: ValidationError) -> RequestError:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 
 from rmrl.errors import RmrlError
-from rmrl.serve.answers import failed, fault, http_error, misfit, refused, response_of
+from rmrl.serve.answers import ERROR_FORM, failed, fault, http_error, misfit, refused, response_of
 from rmrl.serve.bodies import BodyReader
 from rmrl.serve.connection import App
 from rmrl.serve.gate import Gate
@@ -128,6 +128,7 @@ def add_route(api: FastAPI, route: WireRoute, service: Service, *, tag: str) -> 
         endpoint = with_body
         endpoint.__annotations__["body"] = route.body
     endpoint.__annotations__["return"] = Response
+    setattr(endpoint, ERROR_FORM, route.error)
     responses = dict(ERRORS)
     responses[200] = {"model": route.answers, "description": "Done"}
     api.add_api_route(

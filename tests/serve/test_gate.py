@@ -18,6 +18,8 @@ from rmrl.serve.bodies import parsed
 from rmrl.serve.service import Service
 from rmrl.serve.wires import SERVE_WIRES
 from rmrl.serve.wires.chat import ChatBody
+from rmrl.serve.wires.decisions import DecisionsBody
+from rmrl.serve.wires.systemone import SystemOneBody
 from tests.patience import PATIENCE_S, expires
 from tests.serve.conftest import Served, client_of
 
@@ -217,13 +219,16 @@ def lists_in(schema: Any) -> Iterator[dict[str, Any]]:
             yield from lists_in(each)
 
 
+OF_JUDGES = {"chat": [ChatBody], "decisions": [DecisionsBody], "systemone": [SystemOneBody]}
+
+
 def test_every_list_of_a_body_ends_at_its_first_error(served: Served) -> None:
     service = Service(served.checked())
     seen = 0
     for name in SERVE_WIRES:
-        if name == "chat":
-            kinds = [ChatBody]
-        else:
+        # These need a judge.
+        kinds: list[Any] = OF_JUDGES.get(name, [])
+        if not kinds:
             kinds = [route.body for route in SERVE_WIRES[name]().routes(service)]
         for body in kinds:
             if body is None:

@@ -21,7 +21,8 @@ class ServerConfig:
     loopback. The token itself never stands in a configuration."""
     wires: list[str] = field(default_factory=lambda: ["native"])
     """Interfaces to offer: native, openrlhf, slime (also for miles), nemo_gym, trl, chat (the judge
-    models themselves, in OpenAI's form)."""
+    models themselves, in OpenAI's form), decisions and systemone (the judge models' probabilities,
+    in the forms of OpenAI and vLLM)."""
     missing_reward: float | None = None
     """Number that the wires openrlhf, slime and trl return for a response without a reward. Their
     clients cannot read null. null: null, which no client can take for a score."""

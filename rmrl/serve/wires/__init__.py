@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rmrl.registry import Registry
 
 if TYPE_CHECKING:
+    from rmrl.serve.problems import RequestError
     from rmrl.serve.service import Service
 
 
@@ -56,6 +57,8 @@ class WireRoute:
     answers: type[Any] | None = None
     """Pydantic model of the answer, for the OpenAPI page."""
     methods: tuple[str, ...] = ("POST",)
+    error: Callable[[RequestError], tuple[int, Mapping[str, Any]]] | None = None
+    """An error's status and JSON in the wire's own form. None: as everywhere."""
 
 
 class ServeWire(Protocol):
@@ -76,6 +79,8 @@ SERVE_WIRES: Registry[Callable[[], ServeWire]] = Registry(
         "nemo_gym": "rmrl.serve.wires.nemo_gym:NemoGymWire",
         "trl": "rmrl.serve.wires.trl:TRLWire",
         "chat": "rmrl.serve.wires.chat:ChatWire",
+        "decisions": "rmrl.serve.wires.decisions:DecisionsWire",
+        "systemone": "rmrl.serve.wires.systemone:SystemOneWire",
     },
 )
 

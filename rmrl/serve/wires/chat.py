@@ -3,8 +3,8 @@
     POST /v1/chat/completions    {"model", "messages", ...} -> choices; with "stream" as SSE
     GET  /v1/models              the models' names
 
-A model is a reward whose engine writes text: its name, or name:role for further engines of the
-reward. Judges on servers of others are not offered. Requests share the engines with the scoring.
+The models are those of `rmrl.serve.judge_models`. Judges on servers of others are not offered.
+Requests share the engines with the scoring.
 
 What a request leaves out is as in the judge's `sampling`, structured output aside. An engine
 answers whole texts, so a stream holds each sample in one piece.
@@ -18,7 +18,6 @@ import re
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from fastapi.responses import StreamingResponse
@@ -28,7 +27,7 @@ from rmrl.errors import ConfigError, RewardFunctionError
 from rmrl.inference.engine_facts import engine_facts
 from rmrl.inference.reward_engine_base import GenerateRequest, TextOutput
 from rmrl.rewards.kinds.shared.rendering import generate_requests, tokenize
-from rmrl.rewards.specs.spec import RewardSpec
+from rmrl.serve.judge_models import JudgeModel, check_answered, judge_models, model_named
 from rmrl.serve.problems import RequestError
 from rmrl.serve.service import Service
 from rmrl.serve.wires import FIRST_ERROR, WireRoute
@@ -129,40 +128,16 @@ class ModelsAnswer(BaseModel):
     data: list[dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Model:
-    """An engine that writes text."""
-
-    name: str
-    role: str
-    spec: RewardSpec
-
-    @property
-    def sampling(self) -> Sampling:
-        """Sampling of a request that states nothing."""
-        given = self.spec.sampling
-        return Sampling(max_tokens=512) if given is None else given
-
-
 class ChatWire:
     """Implements `ServeWire`."""
 
     def __init__(self) -> None:
-        self._models: dict[str, _Model] = {}
+        self._models: dict[str, JudgeModel] = {}
         self._since = int(time.time())
 
     def routes(self, service: Service) -> Sequence[WireRoute]:
         """See `ServeWire.routes`. Raises ConfigError where no reward has an engine that writes."""
-        for spec in service.checked.scoring.specs:
-            for role, engine in spec.engines.items():
-                if engine.runner == "generate":
-                    name = spec.name if role == "main" else f"{spec.name}:{role}"
-                    self._models[name] = _Model(name, role, spec)
-        if not self._models:
-            raise ConfigError(
-                "serve.wires names 'chat', but no reward has a judge model on an engine of its own;"
-                " leave 'chat' out, or give a reward of kind generative a path"
-            )
+        self._models = judge_models(service, wire="chat")
         return [
             WireRoute(
                 path="/v1/chat/completions",
@@ -190,13 +165,7 @@ class ChatWire:
         return {"object": "list", "data": data}
 
     async def _answer(self, body: ChatBody, service: Service) -> Any:
-        model = self._models.get(body.model)
-        if model is None:
-            raise RequestError(
-                404,
-                f"there is no model of this name; there are {', '.join(self._models)}",
-                field="model",
-            )
+        model = model_named(self._models, body.model)
         _check_supported(body)
         await asyncio.to_thread(_check_form, body, model)
         request = await asyncio.to_thread(_request, body, model, service)
@@ -205,8 +174,7 @@ class ChatWire:
         except ConfigError as error:
             raise RequestError(422, f"the engine refuses this request: {error}") from error
         for output in outputs:
-            if output.failure:
-                raise _failure(output)
+            check_answered(output, field="messages")
         head = {
             "id": f"chatcmpl-{uuid.uuid4().hex}",
             "created": int(time.time()),
@@ -239,7 +207,7 @@ def _check_supported(body: ChatBody) -> None:
             )
 
 
-def _check_form(body: ChatBody, model: _Model) -> None:
+def _check_form(body: ChatBody, model: JudgeModel) -> None:
     """Raise RequestError for a form of the text that the model's engine cannot give it."""
     forms: list[str] = []
     structure = body.structured_outputs or StructuredOutputs()
@@ -273,7 +241,7 @@ def _check_form(body: ChatBody, model: _Model) -> None:
         ) from error
 
 
-def _request(body: ChatBody, model: _Model, service: Service) -> GenerateRequest:
+def _request(body: ChatBody, model: JudgeModel, service: Service) -> GenerateRequest:
     """The request of the engine. Raises RequestError for messages that cannot be read or are too
     long."""
     engine = model.spec.engines[model.role]
@@ -285,14 +253,7 @@ def _request(body: ChatBody, model: _Model, service: Service) -> GenerateRequest
         rendered = tokenize(messages, tokenizer, generation_prompt=True, where="the request")
     except RewardFunctionError as error:
         raise RequestError(422, str(error), field="messages") from error
-    room = engine.context_length() - len(rendered.token_ids)
-    if room < 1:
-        raise RequestError(
-            422,
-            f"the messages have {len(rendered.token_ids)} tokens, and the maximum context length"
-            f" of {model.name} is {engine.context_length()}; shorten them",
-            field="messages",
-        )
+    room = model.check_length(len(rendered.token_ids), field="messages")
     (request,) = generate_requests([rendered], _sampling(body, model.sampling, room))
     return request
 
@@ -323,13 +284,6 @@ def _sampling(body: ChatBody, usual: Sampling, room: int) -> Sampling:
         regex=structure.regex or "",
         json_schema=json_schema,
     )
-
-
-def _failure(output: TextOutput) -> RequestError:
-    message = f"{output.failure}: {output.detail}"
-    if output.failure == "overlong":
-        return RequestError(422, message, field="messages")
-    return RequestError(503, message, retry_after_s=5.0)
 
 
 def _usage(outputs: Sequence[TextOutput]) -> dict[str, int]:

@@ -33,7 +33,7 @@ from rmrl.types import Sampling
 
 VERDICTS = ("parse", "ask", "expect")
 MOST_LEVELS = 101
-_ONE_TOKEN = Sampling(max_tokens=1, temperature=0.0)
+ONE_TOKEN = Sampling(max_tokens=1, temperature=0.0)
 _OWN_SCORE = re.compile(
     r"(?:^|\n)[\s*_#>-]{0,12}(?:(?:final|overall|total) )?(?:score|rating)\b[^\n]{0,40}$",
     re.IGNORECASE,
@@ -214,7 +214,7 @@ class Asks:
             own = tokenizer("".join(parts), add_special_tokens=False)["input_ids"]
             start = (*case.read.token_ids, *own, *tree.prefix)
             requests += [
-                GenerateRequest((*start, *node.path), _ONE_TOKEN, choice_tokens=node.tokens)
+                GenerateRequest((*start, *node.path), ONE_TOKEN, choice_tokens=node.tokens)
                 for node in tree.nodes
             ]
         return requests

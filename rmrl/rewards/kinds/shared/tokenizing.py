@@ -81,6 +81,19 @@ def tokenize_all(
     return rows
 
 
+def tokenize_chats(
+    chats: Sequence[Messages], tokenizer: Any, *, where: str, **variables: Any
+) -> list[Rendered]:
+    """Messages -> token ids, with a generation prompt and with `variables` for the chat template,
+    such as enable_thinking. Raises RewardFunctionError naming `where`."""
+    texts: dict[int, _Text] = {}
+    for i, chat in enumerate(chats):
+        text = _templated(chat, tokenizer, True, where=where, **variables)
+        texts[i] = _Text(text=text, special=False, messages=_turns(chat))
+    rows = encode(texts, tokenizer)
+    return [rows[i] for i in range(len(chats))]
+
+
 def tokenize_rows(
     inputs: Sequence[Any],
     responses: Sequence[str | Sequence[str]],
@@ -294,8 +307,10 @@ def _check_letters(text: str, where: str) -> None:
         ) from error
 
 
-def _templated(messages: Messages, tokenizer: Any, generation_prompt: bool, *, where: str) -> str:
-    """The text that the chat template makes of the messages."""
+def _templated(
+    messages: Messages, tokenizer: Any, generation_prompt: bool, *, where: str, **variables: Any
+) -> str:
+    """The messages as the chat template writes them, with variables that it reads."""
     if not tokenizer.chat_template:
         raise RewardFunctionError(
             f"messages need a chat template, and the tokenizer of {tokenizer.name_or_path} has"
@@ -303,7 +318,10 @@ def _templated(messages: Messages, tokenizer: Any, generation_prompt: bool, *, w
         )
     try:
         text = tokenizer.apply_chat_template(
-            list(map(dict, messages)), tokenize=False, add_generation_prompt=generation_prompt
+            list(map(dict, messages)),
+            tokenize=False,
+            add_generation_prompt=generation_prompt,
+            **variables,
         )
     except Exception as error:
         # A template is a program of the checkpoint's own: it may raise anything.
