@@ -208,7 +208,7 @@ def _in_place_of_a_cluster(mesh: Any, ready: Mapping[torch.dtype, list[Any]]) ->
         (build, "_unsharded", lambda _, dtype: ready[dtype].pop()),
         (build, "all_max", lambda value: value),
         (build.ResponseModel, "check_head", lambda _: None),
-        (build, "check_rows_kept_apart", lambda _: None),
+        (build, "keeps_rows_apart", lambda _: True),
         (build, "check_only_attention_mixes", lambda _: None),
         (varlen, "attend", partial(_attend_alike, varlen.attend)),
         (logprobs, "slice_elements", lambda _: LARGEST_SLICE_ELEMENTS),
