@@ -27,7 +27,7 @@ from rmrl.offline.response_rows import response_rows
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.kinds.rule.pool import RulePool
 from rmrl.rewards.kinds.shared.context import Counts, KindContext
-from rmrl.rewards.remote.spec import RewardRequest
+from rmrl.rewards.remote.spec import DecisionRequest, RewardRequest
 from rmrl.rewards.session.items import ResponseRow, score_item
 from rmrl.rewards.session.turns import reader_of
 from rmrl.rewards.specs.spec import RewardSpec
@@ -122,6 +122,8 @@ def text_of(request: Any, tokenizer: Any = None) -> str:
             return "\n".join(f"[{role}] {content}" for role, content in messages)
         case GenerateRequest(text=text) | EmbedRequest(text=text) if text:
             return text
+        case DecisionRequest(text=text, questions=questions):
+            return "\n".join([text, *(question for question, _ in questions)])
         case RewardRequest(prompt=prompt, response=response):
             return f"{prompt}\n{response}"
         case _:

@@ -81,8 +81,8 @@ def _requests(
 ) -> tuple[list[VerdictTree], list[list[GenerateRequest]]]:
     """Each question's labels as tokens, and its requests."""
     tokenizer = service.scorer.tokenizer(model.spec.engines[model.role].path)
-    # The text is of strangers: it must not end its turn.
-    neutral = neutraliser(tokenizer)
+    # A stranger's text must not end its turn.
+    neutral = neutraliser(tokenizer, fences=False)
     system = [{"role": "system", "content": neutral(instructions)}] if instructions else []
     chats: list[list[dict[str, str]]] = []
     for question in questions:

@@ -23,6 +23,7 @@ from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.kinds.remote.reward import RemoteReward, http_spec
 from rmrl.rewards.kinds.shared.truncation import WAYS
 from rmrl.rewards.reads.setting import Reads
+from rmrl.rewards.remote import DECISION_WIRES
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.rewards.specs.spec import OnMissing
 from rmrl.rewards.specs.values import (
@@ -394,7 +395,13 @@ class Section:
                 f"{where} and {self.where}.path, .adapter or .engine are both given: a judge is on"
                 " a server or in an engine"
             )
-        return http_server({"wire": "openai", **server}, where)
+        spec = http_server({"wire": "openai", **server}, where)
+        if spec.wire in DECISION_WIRES and not kind.asks_questions:
+            raise ConfigError(
+                f"{where}.wire={spec.wire}: such a server answers questions and writes no text; use"
+                f" kind: rubric for it, or wire: openai for a {self.kind} reward"
+            )
+        return spec
 
     def check_dropin(self, options: Any, sampling: Sampling | None) -> None:
         """Check that the kind can work with this drop-in, or without a drop-in.

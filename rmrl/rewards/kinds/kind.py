@@ -48,6 +48,8 @@ class Kind:
     run."""
     scores_on_server: ClassVar[bool] = False
     """Scores on a reward server, which the entry `url` names."""
+    asks_questions: ClassVar[bool] = False
+    """Takes a server of the wires decisions and systemone."""
     works_in: ClassVar[str] = ""
     """Place where the kind scores without an engine or a server, for people. "": worker
     processes."""

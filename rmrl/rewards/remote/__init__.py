@@ -35,12 +35,16 @@ WIRES: Registry[Callable[[HTTPSpec], Wire]] = Registry(
     "wire",
     {
         "openai": "rmrl.rewards.remote.openai:OpenAIWire",
+        "decisions": "rmrl.rewards.remote.decisions:DecisionsWire",
+        "systemone": "rmrl.rewards.remote.decisions:SystemOneWire",
         "openrlhf": "rmrl.rewards.remote.openrlhf:OpenRLHFWire",
         "slime": "rmrl.rewards.remote.slime:SlimeWire",
         "nemo_gym": "rmrl.rewards.remote.nemo_gym:NemoGymWire",
         "sandbox_fusion": "rmrl.rewards.kinds.code.sandbox_fusion:SandboxFusionWire",
     },
 )
+DECISION_WIRES = ("decisions", "systemone")
+"""Wires that answer questions with probabilities."""
 REWARD_WIRES = ("openrlhf", "slime", "nemo_gym")
 """Wires that answer with numbers."""
 

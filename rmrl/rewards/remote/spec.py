@@ -13,12 +13,12 @@ class HTTPSpec:
     """One server. Rewards with equal `key` share its connections and its limits."""
 
     url: str
-    """Wire openai: the base up to and including /v1. Reward wires: the address that is posted
-    to."""
+    """Wires openai, decisions and systemone: the base up to and including /v1. Reward wires: the
+    address that is posted to."""
     wire: str
-    """Entry of the table WIRES: openai, openrlhf, slime or nemo_gym."""
+    """Entry of the table WIRES: openai, decisions, systemone, openrlhf, slime or nemo_gym."""
     model: str = ""
-    """openai: the model's name. nemo_gym: the policy's name in the posts."""
+    """openai, decisions, systemone: the model's name. nemo_gym: the policy's in the posts."""
     api_key_env: str = ""
     """Name of the environment variable that holds the key; the key itself is never configured,
     logged or cached."""
@@ -66,3 +66,12 @@ class RowRequest(RewardRequest):
     keys."""
     finish_reason: str = "stop"
     """"length" where the response broke off at the token limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRequest:
+    """Questions with fixed answers about one text, for a wire in DECISION_WIRES."""
+
+    text: str
+    questions: tuple[tuple[str, tuple[str, ...]], ...]
+    """(question, its answers in order)."""

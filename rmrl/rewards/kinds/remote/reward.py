@@ -24,7 +24,7 @@ from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.kinds.shared.context import KindContext
 from rmrl.rewards.kinds.shared.rendering import Rendered
 from rmrl.rewards.kinds.shared.row_fields import row_fields, row_fields_problems
-from rmrl.rewards.remote import REWARD_WIRES, WIRES, reads_rows
+from rmrl.rewards.remote import DECISION_WIRES, REWARD_WIRES, WIRES, reads_rows
 from rmrl.rewards.remote.spec import HTTPSpec, RewardRequest, RowRequest
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import ScoreItem, ScoreResult
@@ -35,12 +35,13 @@ class Options:
     """Entries of a reward that a server computes."""
 
     wire: str = "openrlhf"
-    """openrlhf, slime or nemo_gym; openai for a judge that writes text."""
+    """openrlhf, slime or nemo_gym; openai for a judge that writes text. For a rubric also decisions
+    or systemone."""
     url: str = ""
-    """Wire openai: the base up to and including /v1. Reward wires: the address that is posted
-    to."""
+    """Wires openai, decisions, systemone: the base up to and including /v1. Reward wires: the
+    address that is posted to."""
     model: str = ""
-    """openai: the model's name. nemo_gym: the policy's name in the posts."""
+    """openai, decisions, systemone: the model's name. nemo_gym: the policy's in the posts."""
     api_key_env: str = ""
     """Name of the environment variable that holds the key."""
     headers: dict[str, Any] = field(default_factory=dict)
@@ -77,8 +78,11 @@ class RemoteReward(Kind):
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
         assert spec.remote is not None
         if spec.remote.wire not in REWARD_WIRES:
-            kind = "code" if spec.remote.wire == "sandbox_fusion" else "generative"
-            does = "runs programs" if kind == "code" else "writes text"
+            kind = "rubric" if spec.remote.wire in DECISION_WIRES else "generative"
+            does = "answers questions" if kind == "rubric" else "writes text"
+            if spec.remote.wire == "sandbox_fusion":
+                kind = "code"
+                does = "runs programs"
             raise ConfigError(
                 f"reward '{spec.name}': a server of wire {spec.remote.wire} {does} and gives no"
                 f" score; use kind: {kind} for it, or one of {', '.join(REWARD_WIRES)}"
@@ -157,10 +161,10 @@ def check_server(options: Options, where: str) -> list[str]:
         problems.append(
             f"{where}.wire={options.wire}: no such wire{did_you_mean(options.wire, tuple(WIRES))}"
         )
-    if options.wire == "openai" and not options.model:
+    if options.wire in ("openai", *DECISION_WIRES) and not options.model:
         problems.append(
-            f"{where}.model: the wire openai needs the name of a model, as the server's /v1/models"
-            " lists it"
+            f"{where}.model: the wire {options.wire} needs the name of a model, as the server's"
+            " /v1/models lists it"
         )
     if options.wire == "openai" and options.template:
         problems.append(

@@ -53,6 +53,8 @@ from rmrl.rewards.kinds.shared.truncation import (
     with_cuts,
 )
 from rmrl.rewards.kinds.shared.untrusted import neutraliser
+from rmrl.rewards.remote import DECISION_WIRES
+from rmrl.rewards.remote.spec import DecisionRequest
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Sampling, ScoreItem, ScoreResult, Status
 
@@ -106,28 +108,34 @@ class RubricReward(Kind):
     roles: ClassVar[Mapping[str, Runner]] = {"main": "generate"}
     samples: ClassVar[bool] = True
     truncates: ClassVar[bool] = True
+    asks_questions: ClassVar[bool] = True
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
-        if spec.remote is not None:
-            raise ConfigError(f"reward.specs.{spec.name}: {self.machine_problem(spec)}")
         assert spec.sampling is not None
         super().__init__(spec, context)
         self._options: Options = spec.options
         self._sampling = token_sampling(spec.sampling)
         self._criteria = RowCriteria(spec.options, f"reward.specs.{spec.name}")
+        tokenizer = None
+        if spec.remote is None:
+            tokenizer = context.tokenizer(spec.engines["main"].path)
         score_tokens = partial(
             ScoreTokens,
-            tokenizer=context.tokenizer(spec.engines["main"].path),
+            tokenizer=tokenizer,
             where=f"reward.specs.{spec.name}.criteria: choices",
         )
         self._answers = lru_cache(_MOST_ANSWERS)(score_tokens)
-        # Answers that are no single tokens are found here, before any row is scored.
-        for criterion in self._criteria.configured:
-            self._answers(criterion.choices).ids_after("")
+        if tokenizer is not None:
+            # Answers that are no single tokens are found here, before any row is scored.
+            for criterion in self._criteria.configured:
+                self._answers(criterion.choices).ids_after("")
 
     @classmethod
     def from_spec(cls, spec: RewardSpec, context: KindContext) -> RubricReward | GenerativeReward:
         """The judge of each criterion, or of all of them at once (`combine: holistic`)."""
+        problem = cls.machine_problem(spec) if spec.remote is not None else ""
+        if problem:
+            raise ConfigError(f"reward.specs.{spec.name}: {problem}")
         if spec.options.combine == HOLISTIC:
             return HolisticRubric(spec, context)
         return cls(spec, context)
@@ -160,15 +168,24 @@ class RubricReward(Kind):
     def machine_problem(cls, spec: RewardSpec) -> str:
         """Why a server cannot judge each criterion, or which answers of the configured criteria are
         no single tokens, where the judge's tokenizer is in a folder; "" with holistic."""
-        if spec.options.combine == HOLISTIC:
-            return ""
+        combine = spec.options.combine
         if spec.remote is not None:
-            return (
-                f"combine={spec.options.combine} judges each criterion by the probabilities of its"
-                " answers, and a server does not return those of chosen tokens; give a checkpoint"
-                " with path=<folder or hub id> instead, or ask for one written verdict with"
-                " combine=holistic"
-            )
+            answers = spec.remote.wire in DECISION_WIRES
+            if answers and combine == HOLISTIC:
+                return (
+                    f"combine={HOLISTIC} reads a written verdict, and a server of wire"
+                    f" {spec.remote.wire} writes none; use another combine, or wire: openai"
+                )
+            if not answers and combine != HOLISTIC:
+                return (
+                    f"combine={combine} judges each criterion by the probabilities of its answers,"
+                    " and this server does not return those of chosen tokens; give one with wire:"
+                    " decisions or systemone, a checkpoint with path=<folder or hub id>, or ask for"
+                    " one written verdict with combine=holistic"
+                )
+            return ""
+        if combine == HOLISTIC:
+            return ""
         path = spec.engines["main"].path
         where = f"reward.specs.{spec.name}"
         criteria = RowCriteria(spec.options, where).configured
@@ -205,6 +222,8 @@ class RubricReward(Kind):
         """One result per item. A criterion without a verdict is the status of its row."""
         if not items:
             return []
+        if self._spec.remote is not None:
+            return await self._score_on_server(items)
 
         async def send(part: list[_Asked]) -> Sequence[list[TextOutput]]:
             requests: list[GenerateRequest] = []
@@ -241,9 +260,48 @@ class RubricReward(Kind):
         left_out = [asked.left_out for asked in rows]
         return with_cuts(results, left_out, how=self._spec.overlong, counts=self._context.counts)
 
+    async def _score_on_server(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
+        """A post for each row that has criteria."""
+        rows = self._questions(items)
+        requests = [request for _, request in rows if request is not None]
+        calls = self._context.calls_to("remote")
+        outputs = iter(await calls.submit("decide", requests, deterministic=True))
+        results: list[ScoreResult] = []
+        for row, request in rows:
+            results.append(self._result(row, [] if request is None else next(outputs)))
+        return results
+
+    def _questions(self, items: Sequence[ScoreItem]) -> list[tuple[_Asked, DecisionRequest | None]]:
+        """The rows with their questions for a server. None: a row without criteria."""
+        rows: list[tuple[_Asked, DecisionRequest | None]] = []
+        displayed = exhibits(items, None, fenced=self._options.fence)
+        head, tail = template("rubric").split(_END)
+        for item, exhibit in zip(items, displayed, strict=True):
+            row = _Asked()
+            try:
+                row.judged = self._criteria.of(item)
+            except CriteriaError as error:
+                row.problem = str(error)
+                rows.append((row, None))
+                continue
+            values = {"prompt": conversation_text(item.rm_prompt), "response": exhibit.text}
+            state = fill(head, values).strip()
+            questions: list[tuple[str, tuple[str, ...]]] = []
+            for criterion in row.judged.criteria:
+                question = fill(tail, {"criterion": criterion.text, "answer": ""}).strip()
+                questions.append((question, tuple(text for text, _ in criterion.choices)))
+                row.answers.append(self._answers(criterion.choices))
+            row.text = "\n--- ".join([state, *(text for text, _ in questions)])
+            rows.append((row, DecisionRequest(state, tuple(questions))))
+        return rows
+
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """The inputs of each item in one: the text that they share, then the rest of each."""
         rendered: list[Rendered] = []
+        if self._spec.remote is not None:
+            for row, _ in self._questions(items):
+                rendered.append(Rendered(row.text, (), tokenized=False, problem=row.problem))
+            return rendered
         for part in self._parts(items):
             rendered += [asked.shown() for asked in part]
         return rendered

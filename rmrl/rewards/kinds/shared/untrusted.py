@@ -50,6 +50,8 @@ _FOLD = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {
 """Wide and small forms -> ASCII, one character to one, so that positions agree. Some normalisers do
 the same."""
 
+_FENCE = r"\[(?:begin|end) +[0-9a-f]{6,64}\]"
+"""What our own fences look like."""
 _FAMILIES = (
     r"<\|[^<>|\n]{1,64}\|>",  # ChatML, Llama 3, Phi, GPT, DeepSeek
     r"\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|CLS|SEP|MASK|PAD|UNK|BOS|EOS)\]",
@@ -57,7 +59,7 @@ _FAMILIES = (
     r"<(?:start|end)_of_(?:turn|image|text)>",
     r"</?(?:s|bos|eos|pad|unk|mask|cls|sep|think|thinking|reasoning|tool_call|tool_response|tools)>",
     r"<(?:extra_id_|unused|reserved_?)\d{1,4}>",
-    r"\[(?:begin|end) +[0-9a-f]{6,64}\]",  # what our own fences look like
+    _FENCE,
 )
 
 
@@ -144,15 +146,16 @@ def prepare(response: str, tokenizer: Any | None = None) -> str:
     return neutraliser(tokenizer)(response)
 
 
-def neutraliser(tokenizer: Any | None = None) -> Callable[[str], str]:
+def neutraliser(tokenizer: Any | None = None, *, fences: bool = True) -> Callable[[str], str]:
     """`prepare` for many texts of one tokenizer: its tokens are collected once.
 
     Tokens of `tokenizer` and of the common chat formats are broken by a space after their first
     character, in wide letters as well; invisible and direction-changing characters go; halves of
     characters become U+FFFD. All other text stays as it is. None: no tokenizer is known (the judge
-    is a server), and the common formats alone are broken.
+    is a server), and the common formats alone are broken. `fences` False: what looks like a fence
+    stays, since a client may have set it.
     """
-    pattern = _pattern(_tokens_of(tokenizer))
+    pattern = _pattern(_tokens_of(tokenizer), fences)
 
     def neutral(text: str) -> str:
         visible = _INVISIBLE.sub("", text if text.isascii() else _SURROGATE.sub("\ufffd", text))
@@ -210,7 +213,7 @@ def _cuts(text: str, pattern: re.Pattern[str]) -> list[int]:
 
 
 @lru_cache(maxsize=64)
-def _pattern(tokens: frozenset[str]) -> re.Pattern[str]:
+def _pattern(tokens: frozenset[str], fences: bool = True) -> re.Pattern[str]:
     """A pattern of the first character of every token.
 
     The rest of a token is a lookahead, so that overlapping tokens all match.
@@ -218,7 +221,8 @@ def _pattern(tokens: frozenset[str]) -> re.Pattern[str]:
     folded = [token.translate(_FOLD) for token in tokens]
     folded.sort(key=len, reverse=True)
     by_first: dict[str, list[str]] = {}
-    for alternative in (*_FAMILIES, *map(re.escape, folded)):
+    families = [family for family in _FAMILIES if fences or family != _FENCE]
+    for alternative in (*families, *map(re.escape, folded)):
         first = alternative[:2] if alternative[0] == "\\" else alternative[0]
         by_first.setdefault(first, []).append(alternative[len(first) :])
     alternatives: list[str] = [f"{first}(?={'|'.join(rest)})" for first, rest in by_first.items()]
