@@ -17,6 +17,7 @@ from rmrl.cluster.nvml import Gpu
 from rmrl.config.check import config_problems
 from rmrl.config.load import compose_config
 from rmrl.config.schema import Config
+from rmrl.trainer.check_place import fill_processes
 from rmrl.trainer.check_run import _check_memory
 from rmrl.trainer.plan import Extras
 
@@ -99,13 +100,17 @@ def test_the_memory_plan_of_the_page_is_what_rmrl_makes(
         trust_remote_code=False,
     )
     assert resolved.problems == []
-    gpus = (Gpu(total_bytes=80 * GIB, free_bytes=79 * GIB),) * 8
+    card = Gpu(total_bytes=80 * GIB, free_bytes=79 * GIB, name="NVIDIA H100 80GB HBM3")
+    gpus = (card,) * 8
     machine = Machine(gpus=gpus, host_free_bytes=512 * GIB, shared_memory_bytes=256 * GIB)
     devices = Devices(kind="cuda", machines=(machine,))
+    fill_processes(config, devices)
     caplog.set_level(logging.INFO)
     _, plan = _check_memory(config, resolved.specs, devices, extras=Extras())
     shown = plan.table().replace(str(path), "Qwen2.5-7B-Instruct")
     page = PAGE.read_text(encoding="utf-8")
     assert shown in page, shown
-    (line,) = [line for line in caplog.messages if "the fastest that fits" in line]
-    assert line in page, line
+    lines = [line for line in caplog.messages if re.search("fastest that fits|a step takes", line)]
+    assert len(lines) == 2
+    for line in lines:
+        assert line in page, line

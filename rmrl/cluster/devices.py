@@ -67,6 +67,11 @@ class Devices:
             sizes += [gpu.total_bytes for gpu in machine.gpus]
         return min(sizes, default=0)
 
+    def gpu_name(self) -> str:
+        """Return the name that all GPUs have. "" on CPU and where they differ."""
+        names = {gpu.name for machine in self.machines for gpu in machine.gpus}
+        return names.pop() if len(names) == 1 else ""
+
     def free_bytes(self, count: int) -> int:
         """Return the free memory of the fullest of the first `count` GPUs of any machine; on CPU
         that of the machine within its container's limit."""
@@ -140,7 +145,8 @@ def _gpus_of_torch() -> Iterator[Gpu]:
 
     for index in range(torch.cuda.device_count()):
         free, total = torch.cuda.mem_get_info(index)
-        yield Gpu(total_bytes=int(total), free_bytes=int(free))
+        name = torch.cuda.get_device_name(index)
+        yield Gpu(total_bytes=int(total), free_bytes=int(free), name=name)
 
 
 def choose_devices(device: str, machines: Sequence[Machine], *, where: str) -> Devices:

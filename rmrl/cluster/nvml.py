@@ -18,6 +18,7 @@ from rmrl.errors import InfrastructureError
 
 _LIBRARY = "libnvidia-ml.so.1"
 _UUID_BYTES = 96
+_NAME_BYTES = 96
 
 # Codes of nvmlReturn_t.
 _NOT_SUPPORTED = 3
@@ -31,6 +32,8 @@ class Gpu:
 
     total_bytes: int
     free_bytes: int
+    name: str = ""
+    """As the driver gives it."""
 
 
 class _Memory(ctypes.Structure):
@@ -86,7 +89,15 @@ def visible_gpus(nvml: Any) -> list[Gpu | None]:
                 gpus.append(None)
                 continue
             _check(code)
-            gpus.append(Gpu(total_bytes=memory.total, free_bytes=memory.free))
+            name = ctypes.create_string_buffer(_NAME_BYTES)
+            _check(nvml.nvmlDeviceGetName(handle, name, _NAME_BYTES))
+            gpus.append(
+                Gpu(
+                    total_bytes=memory.total,
+                    free_bytes=memory.free,
+                    name=name.value.decode(errors="replace"),
+                )
+            )
     return gpus
 
 

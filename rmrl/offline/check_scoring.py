@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from rmrl.assemble.memory import budget_of, budgets, prepare_engines, scoring_plan
 from rmrl.assemble.preflight import reward_preflight
@@ -22,6 +23,7 @@ from rmrl.config.plain_checks import field_problems
 from rmrl.config.schema import RewardConfig, ScoreConfig
 from rmrl.data.column_names import column_names
 from rmrl.data.groups import GroupTable, group_columns
+from rmrl.data.hub import SCHEME
 from rmrl.data.responses import AnsweredRow, CountTokens, answered_rows, refusing_to_count
 from rmrl.data.row_index import Shard, Survey, shard_numbers, survey
 from rmrl.data.rows import file_list
@@ -222,8 +224,13 @@ def _output(config: ScoreConfig, problems: Problems, *, needs_out: bool) -> None
 def _overwritten_inputs(config: ScoreConfig, out: Path) -> list[str]:
     """Return a problem for each file to write that is one of `data.files`, which are read again
     after it is written."""
+    files: Any = config.data.files
+    if not isinstance(files, list | tuple):
+        files = [files]
+    # Those of the hub stand in its cache. Asking for them again takes as long as the first time.
+    files = [name for name in files if not str(name).startswith(SCHEME)]
     try:
-        inputs = {path.resolve() for path in file_list(config.data.files, "data.files")}
+        inputs = {path.resolve() for path in file_list(files, "data.files")}
     except (ConfigError, DataError):
         return []  # reported with the first rows
     further: dict[str, Path] = {

@@ -75,6 +75,8 @@ from rmrl.trainer.fitting import fitting_advice
 from rmrl.trainer.plan import Extras, memory_plan
 from rmrl.trainer.policy_judge import on_all_devices, policy_of
 from rmrl.trainer.rules_by_source import choose_rules
+from rmrl.trainer.step_estimate import estimate_lines, known, step_estimate
+from rmrl.trainer.throughput import card_of
 from rmrl.trainer.transport import chosen_transport
 
 _log = logging.getLogger(__name__)
@@ -470,4 +472,9 @@ def _check_memory(
         _log.warning(line)
     _log.info(reward_table(specs))
     _log.info(plan.table())
+    card = card_of(devices.gpu_name())
+    if card is not None and known(config, engines):
+        transport = chosen_transport(config, plan, device=devices.kind)
+        seconds = step_estimate(config, engines, specs, card=card, transport=transport)
+        _log.info(estimate_lines(seconds, card=card, gpus=config.trainer.world_size))
     return engines, plan

@@ -3,7 +3,7 @@ devices' peak that updates reach (MFU).
 
     perf/generate/tokens_per_s_per_device   response tokens
     perf/update/tokens_per_s_per_device     tokens of prompts and responses, in each epoch
-    perf/update/mfu                         0..1; only on devices of `PEAK_FLOPS`
+    perf/update/mfu                         0..1; only on devices of `CARDS`
 
 A device is a GPU; on CPU a training process or a rollout engine.
 
@@ -24,24 +24,37 @@ from rmrl.models.checkpoint_inspect import parameter_count, read_config
 from rmrl.telemetry.names import stage_time
 from rmrl.types import Metrics
 
-PEAK_FLOPS: Mapping[str, float] = {
-    "NVIDIA A100": 312e12,
-    "NVIDIA A800": 312e12,
-    "NVIDIA H100 PCIe": 756e12,
-    "NVIDIA H100 NVL": 835e12,
-    "NVIDIA H100 80GB HBM3": 989e12,
-    "NVIDIA H200 NVL": 835e12,
-    "NVIDIA H200": 989e12,
-    "NVIDIA L40S": 362e12,
-    "NVIDIA L4": 121e12,
-    "NVIDIA B200": 2250e12,
-}
-"""Beginning of a device's name -> operations per second, dense bfloat16 with tensor cores (NVIDIA's
-data sheets of these products; where a sheet gives the number with sparsity, half of it)."""
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU by its data sheet."""
+
+    name: str
+    """Beginning of the name that the driver gives it."""
+    flops: float
+    """Operations per second, dense bfloat16 with tensor cores (where a sheet gives the number with
+    sparsity, half of it)."""
+    bytes_per_s: float
+    """Of its memory."""
+
+
+CARDS = (
+    Card("NVIDIA A100", 312e12, 2.0e12),
+    Card("NVIDIA A800", 312e12, 2.0e12),
+    Card("NVIDIA H100 PCIe", 756e12, 2.0e12),
+    Card("NVIDIA H100 NVL", 835e12, 3.9e12),
+    Card("NVIDIA H100 80GB HBM3", 989e12, 3.35e12),
+    Card("NVIDIA H200 NVL", 835e12, 4.8e12),
+    Card("NVIDIA H200", 989e12, 4.8e12),
+    Card("NVIDIA L40S", 362e12, 0.864e12),
+    Card("NVIDIA L4", 121e12, 0.3e12),
+    Card("NVIDIA B200", 2250e12, 8.0e12),
+)
+"""NVIDIA's data sheets of these products (A100 and A800 with 80 GB)."""
 
 _UPDATE = 6
 _UPDATE_OF_ADAPTERS = 4
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 """Entries of config.json of a mixture of experts, whose tokens use a part of the parameters."""
 
 
@@ -86,17 +99,23 @@ class Throughput:
         return out
 
 
-def peak_flops(device: str) -> float | None:
-    """Return the peak of a device by its name, that of the longest entry which it begins with; None
-    for one that is not listed and for a part of a GPU (MIG)."""
+def card_of(device: str) -> Card | None:
+    """Return the card with the longest name with which a device's name begins. None for a device
+    that is not listed and for a part of a GPU (MIG)."""
     if " MIG " in device:
         return None
-    matches: list[str] = [
-        name for name in PEAK_FLOPS if device == name or device.startswith((f"{name} ", f"{name}-"))
+    found: list[Card] = [
+        card
+        for card in CARDS
+        if device == card.name or device.startswith((f"{card.name} ", f"{card.name}-"))
     ]
-    if not matches:
-        return None
-    return PEAK_FLOPS[max(matches, key=len)]
+    return max(found, key=lambda card: len(card.name), default=None)
+
+
+def peak_flops(device: str) -> float | None:
+    """Return the peak of a device by its name. None where it is not known."""
+    card = card_of(device)
+    return None if card is None else card.flops
 
 
 def _operations(config: Config) -> float | None:
@@ -106,7 +125,7 @@ def _operations(config: Config) -> float | None:
         parameters = parameter_count(str(model.path))
     except (ConfigError, OSError):
         return None
-    if any(shape.get(entry) for entry in _EXPERTS):
+    if any(shape.get(entry) for entry in EXPERTS):
         return None
     per_parameter = _UPDATE_OF_ADAPTERS if model.lora_rank else _UPDATE
     return float(per_parameter * parameters)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rmrl.cluster.nvml import Gpu, driver_is_loaded, library, visible_gpus
+from rmrl.cluster.nvml import driver_is_loaded, library, visible_gpus
 from rmrl.errors import InfrastructureError
 
 GIB = 2**30
@@ -47,6 +47,11 @@ class Driver:
         text.value = f"GPU-{handle.value}{handle.value}ab".encode()
         return 0
 
+    def nvmlDeviceGetName(self, handle: Any, text: Any, size: int) -> int:
+        assert size == 96
+        text.value = f"NVIDIA H{handle.value}00".encode()
+        return 0
+
     def nvmlDeviceGetMemoryInfo(self, handle: Any, memory: Any) -> int:
         total = [*self.sizes, 10 * GIB][handle.value - 1]
         memory._obj.total = total
@@ -77,8 +82,12 @@ def test_the_gpus_of_cuda_visible_devices(
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     driver = Driver(80, 40, 24)
-    sizes = [Gpu(total_bytes=size * GIB, free_bytes=(size - 1) * GIB) for size in expected]
-    assert visible_gpus(driver) == sizes
+    found = visible_gpus(driver)
+    assert [gpu and (gpu.total_bytes, gpu.free_bytes) for gpu in found] == [
+        (size * GIB, (size - 1) * GIB) for size in expected
+    ]
+    names = {80: "NVIDIA H100", 40: "NVIDIA H200", 24: "NVIDIA H300", 10: "NVIDIA H400"}
+    assert [gpu and gpu.name for gpu in found] == [names[size] for size in expected]
     assert driver.open == 0  # shut down again
 
 

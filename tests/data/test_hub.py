@@ -11,6 +11,7 @@ import pytest
 
 from rmrl.config.load import compose_config
 from rmrl.config.schema import DataConfig, ScoreConfig
+from rmrl.data import hub
 from rmrl.data.dataset import iterate_rows
 from rmrl.data.hub import HubSplit
 from rmrl.data.responses import answered_rows
@@ -100,6 +101,21 @@ def test_a_sample_of_a_split_is_scored(bench: Bench, folder: Path) -> None:
     # random.Random(1).sample(range(7), 2) is 1 and 4
     assert (first["prompt"], first["reward"]) == ("train 1", 0.1)
     assert (second["prompt"], second["reward"]) == ("train 4", 0.4)
+
+
+def test_a_data_set_that_cannot_be_had_is_asked_for_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses: list[str] = []
+
+    def absent(address: str, key: str) -> Path:
+        addresses.append(address)
+        raise DataError(f"{key}: no connection")
+
+    monkeypatch.setattr(hub, "hub_file", absent)
+    with pytest.raises(DataError, match=r"data\.files: no connection"):
+        bench.checked("data.files=hf://owner/sums/test", f"out={bench.folder}/s.jsonl")
+    assert addresses == ["hf://owner/sums/test"]
 
 
 @pytest.mark.parametrize(
