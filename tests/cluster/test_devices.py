@@ -178,8 +178,9 @@ def test_a_gpu_without_nvml_is_asked_of_torch(
     monkeypatch.setattr(devices, "_DEV", tmp_path)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (10 * GIB, 12 * GIB))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Jetson")
     assert local_devices("auto").machines[0].gpus == (
-        Gpu(total_bytes=12 * GIB, free_bytes=10 * GIB),
+        Gpu(total_bytes=12 * GIB, free_bytes=10 * GIB, name="Jetson"),
     )
 
 
@@ -187,8 +188,9 @@ def test_torch_reports_unified_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     with_driver(monkeypatch, None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (100 * GIB, 120 * GIB))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Jetson")
     (gpu,) = local_devices("cuda").machines[0].gpus
-    assert gpu == Gpu(total_bytes=120 * GIB, free_bytes=100 * GIB)
+    assert gpu == Gpu(total_bytes=120 * GIB, free_bytes=100 * GIB, name="Jetson")
 
 
 def test_a_build_of_torch_for_cpus_beside_gpus_is_a_warning(

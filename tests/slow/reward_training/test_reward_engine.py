@@ -128,6 +128,28 @@ def test_shared_prompts_and_micro_batches_change_no_score(saved: Path) -> None:
             leave_group()
 
 
+@pytest.mark.parametrize("attention", ["sdpa", "varlen"])
+def test_packed_rows_have_the_same_scores_and_steps(saved: Path, attention: str) -> None:
+    """As rows are packed on CUDA by default."""
+    items = random_items(9, seed=2)
+    results: list[tuple[list[float], float, dict[str, list[float]]]] = []
+    for entries in (
+        {"share_prompts": False},
+        {"use_remove_padding": True, "attn_implementation": attention},
+    ):
+        settings = reward_settings(saved, loss=CENTERED, tokens=120, **entries)
+        engine = RewardEngine(settings, ONE_PROCESS)
+        scores = [row[0, 0] for row in engine.scores(batch_of(items))]
+        metrics = engine.update([batch_of(items)])
+        results.append((scores, metrics["critic/grad_norm"], weights_of(engine)))
+        leave_group()
+    (scores, norm, weights), packed = results
+    assert packed[0] == pytest.approx(scores, abs=1e-5)
+    assert packed[1] == pytest.approx(norm, rel=1e-4)
+    for name, values in weights.items():
+        assert packed[2][name] == pytest.approx(values, abs=2e-5)
+
+
 def _train(process: ProcessSettings, base: str, folder: str, lora_rank: int) -> Any:
     """Four steps of eight pairs; a checkpoint and a saved model behind them."""
     items = random_items(8, seed=7)
