@@ -20,6 +20,7 @@ from rmrl.config.schema import Config
 from rmrl.trainer.check_place import fill_processes
 from rmrl.trainer.check_run import _check_memory
 from rmrl.trainer.plan import Extras
+from rmrl.trainer.step_estimate import announced
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "to-7b.md"
@@ -106,11 +107,12 @@ def test_the_memory_plan_of_the_page_is_what_rmrl_makes(
     devices = Devices(kind="cuda", machines=(machine,))
     fill_processes(config, devices)
     caplog.set_level(logging.INFO)
-    _, plan = _check_memory(config, resolved.specs, devices, extras=Extras())
+    engines, plan = _check_memory(config, resolved.specs, devices, extras=Extras())
+    estimate = announced(config, engines, resolved.specs, gpu=devices.gpu_name(), transport="ipc")
     shown = plan.table().replace(str(path), "Qwen2.5-7B-Instruct")
     page = PAGE.read_text(encoding="utf-8")
     assert shown in page, shown
-    lines = [line for line in caplog.messages if re.search("fastest that fits|a step takes", line)]
-    assert len(lines) == 2
-    for line in lines:
-        assert line in page, line
+    (line,) = [line for line in caplog.messages if "the fastest that fits" in line]
+    assert line in page, line
+    assert estimate.startswith("a step takes")
+    assert estimate in page, estimate

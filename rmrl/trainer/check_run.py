@@ -75,8 +75,7 @@ from rmrl.trainer.fitting import fitting_advice
 from rmrl.trainer.plan import Extras, memory_plan
 from rmrl.trainer.policy_judge import on_all_devices, policy_of
 from rmrl.trainer.rules_by_source import choose_rules
-from rmrl.trainer.step_estimate import estimate_lines, known, step_estimate
-from rmrl.trainer.throughput import card_of
+from rmrl.trainer.step_estimate import announced
 from rmrl.trainer.transport import chosen_transport
 
 _log = logging.getLogger(__name__)
@@ -153,6 +152,10 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
         tokens = float(train.lengths.mean())
         cost = step_cost(config, device=device, reference=extras.reference, prompt_tokens=tokens)
         _log.info(cost)
+    transport = chosen_transport(config, plan, device=device)
+    gpu = devices.gpu_name()
+    if line := announced(config, engines, rewards.specs, gpu=gpu, transport=transport):
+        _log.info(line)
     return Checked(
         config=config,
         device=device,
@@ -166,7 +169,7 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
         critic=critic_settings(config),
         needs_critic=extras.critic is not None,
         out_dir=folder,
-        weight_transport=chosen_transport(config, plan, device=device),
+        weight_transport=transport,
         finished_step=finished_step(config, folder, total_steps=total_steps) if needs_out else None,
     )
 
@@ -472,9 +475,4 @@ def _check_memory(
         _log.warning(line)
     _log.info(reward_table(specs))
     _log.info(plan.table())
-    card = card_of(devices.gpu_name())
-    if card is not None and known(config, engines):
-        transport = chosen_transport(config, plan, device=devices.kind)
-        seconds = step_estimate(config, engines, specs, card=card, transport=transport)
-        _log.info(estimate_lines(seconds, card=card, gpus=config.trainer.world_size))
     return engines, plan

@@ -21,6 +21,7 @@ from rmrl.errors import ConfigError
 from rmrl.models.checkpoint_inspect import parameter_count, read_config
 from rmrl.rewards.residency.plan import EnginePlan
 from rmrl.rewards.specs.spec import RewardSpec
+from rmrl.trainer.check_algorithm import needs_old_logprobs, needs_reference
 from rmrl.trainer.device_defaults import (
     HOST_LINK,
     NVLINK,
@@ -29,7 +30,7 @@ from rmrl.trainer.device_defaults import (
     training_cost,
 )
 from rmrl.trainer.plan import planned_tokens
-from rmrl.trainer.throughput import EXPERTS, Card
+from rmrl.trainer.throughput import EXPERTS, Card, card_of
 
 REACHED = OPERATIONS_PER_S / 989e12
 """The peak's share that training reaches (H100, benchmarks/results/gpu/h100.json)."""
@@ -124,6 +125,7 @@ def step_estimate(
         moved=moved_operations(part.actor, world=world, nodes=config.trainer.nnodes),
         adapters=part.model.lora_rank > 0,
     )
+    passes = needs_old_logprobs(config) + needs_reference(config)
     weights = 2.0 * policy.parameters
     scored = [
         load.seconds(card) * len(engine.rewards)
@@ -132,7 +134,7 @@ def step_estimate(
     return {
         "generate": sampling(config, policy).seconds(card),
         "score": math.fsum(scored),
-        "logprobs": 2.0 * once * _passes(config),
+        "logprobs": 2.0 * once * passes,
         "update": cost * once * part.actor.ppo_epochs,
         "publish": weights / (FILE_BYTES_PER_S if transport == "file" else NVLINK),
         "moves": (weights / width + 2.0 * math.fsum(awake)) / HOST_LINK,
@@ -180,7 +182,27 @@ def judging(config: Config, engine: EnginePlan, specs: Sequence[RewardSpec]) -> 
     )
 
 
-def estimate_lines(seconds: Mapping[str, float], *, card: Card, gpus: int) -> str:
+def announced(
+    config: Config,
+    engines: Sequence[EnginePlan],
+    specs: Sequence[RewardSpec],
+    *,
+    gpu: str,
+    transport: str,
+) -> str:
+    """Return what is said before a step on GPUs with this name. "" where their card or the sizes of
+    a checkpoint are not known."""
+    card = card_of(gpu)
+    if card is None:
+        return ""
+    try:
+        seconds = step_estimate(config, engines, specs, card=card, transport=transport)
+    except ConfigError:
+        return ""
+    return estimate_line(seconds, card=card, gpus=config.trainer.world_size)
+
+
+def estimate_line(seconds: Mapping[str, float], *, card: Card, gpus: int) -> str:
     """Return the text that `rmrl check` and the start of a run print."""
     total = math.fsum(seconds.values())
     parts = ", ".join(f"{name} {seconds[name]:.3g}" for name in PARTS)
@@ -188,25 +210,3 @@ def estimate_lines(seconds: Mapping[str, float], *, card: Card, gpus: int) -> st
         f"a step takes about {total:.3g} s on {gpus} x {card.name} if every response has its full"
         f" length: {parts}. This is arithmetic: compare it with time/<part>_s of the first steps"
     )
-
-
-def _passes(config: Config) -> int:
-    """Return the passes over all tokens besides the update: for old log-probabilities, where a step
-    has several updates or something reads them, and for the reference's."""
-    actor = config.actor_rollout_ref.actor
-    algorithm = config.algorithm
-    correction = algorithm.rollout_correction
-    several = actor.ppo_epochs > 1 or actor.ppo_mini_batch_size < config.data.train_batch_size
-    reads = algorithm.use_kl_in_reward or correction.rollout_is or correction.rollout_rs
-    reference = algorithm.use_kl_in_reward or actor.use_kl_loss
-    return int(bool(several or reads)) + int(reference)
-
-
-def known(config: Config, engines: Sequence[EnginePlan]) -> bool:
-    """Return whether all headers can be read here."""
-    try:
-        for path in (config.actor_rollout_ref.model.path, *(each.spec.path for each in engines)):
-            Model.of(str(path))
-    except (ConfigError, OSError):
-        return False
-    return True

@@ -20,8 +20,8 @@ from rmrl.trainer.step_estimate import (
     REACHED,
     Load,
     Model,
-    estimate_lines,
-    known,
+    announced,
+    estimate_line,
     step_estimate,
 )
 from rmrl.trainer.throughput import Card
@@ -128,7 +128,7 @@ def test_further_passes_and_pools(config: Config) -> None:
 
 
 def test_the_line_names_every_part() -> None:
-    line = estimate_lines(dict.fromkeys(PARTS, 2.0), card=CARD, gpus=8)
+    line = estimate_line(dict.fromkeys(PARTS, 2.0), card=CARD, gpus=8)
     assert line.startswith("a step takes about 12 s on 8 x a card if every response has its full")
     assert "generate 2, score 2, logprobs 2, update 2, publish 2, moves 2." in line
 
@@ -136,12 +136,20 @@ def test_the_line_names_every_part() -> None:
 def test_a_mixture_of_experts_and_what_is_not_here_have_no_estimate(
     config: Config, tmp_path: Path
 ) -> None:
-    assert known(config, [judge(config)])
+    def estimated() -> dict[str, float]:
+        return step_estimate(config, [], [], card=CARD, transport="file")
+
+    assert estimated()
+    assert announced(config, [], [], gpu="NVIDIA H200", transport="file")
+    assert announced(config, [], [], gpu="another card", transport="file") == ""
     file = Path(str(config.actor_rollout_ref.model.path)) / "config.json"
     shape = json.loads(file.read_text(encoding="utf-8"))
     file.write_text(json.dumps({**shape, "num_experts": 8}), encoding="utf-8")
-    assert not known(config, [])
+    with pytest.raises(ConfigError, match="use a part of the parameters"):
+        estimated()
     with pytest.raises(ConfigError, match="use a part of the parameters"):
         Model.of(str(file.parent))
     config.actor_rollout_ref.model.path = str(tmp_path / "gone")
-    assert not known(config, [])
+    with pytest.raises(ConfigError):
+        estimated()
+    assert announced(config, [], [], gpu="NVIDIA H200", transport="file") == ""
