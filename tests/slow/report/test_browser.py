@@ -76,7 +76,9 @@ def opened(browser: Any, pages: Path, request: pytest.FixtureRequest) -> Iterato
 
 
 def _show(tab: Any, path: Path) -> None:
+    """A fresh load: another view of the same page would be drawn after `goto` has returned."""
     address, _, view = str(path).partition("#")
+    tab.goto("about:blank")
     tab.goto(f"file://{address}{'#' + view if view else ''}")
     tab.wait_for_selector("html[data-ready]", state="attached")
 
@@ -87,8 +89,8 @@ def test_a_reader_finds_the_hostile_response_as_text(opened: Any) -> None:
     opened.fill("#search", "taken nine")
     opened.wait_for_selector("#count:text-is('1 of 4')")
     opened.click("#samples .row")
-    text = opened.inner_text(".detail .block:nth-of-type(2) pre")
-    assert text.startswith(HOSTILE[:40])
+    response = opened.locator(".detail .block:nth-of-type(2) pre", has_text=HOSTILE[:40])
+    assert response.inner_text().startswith(HOSTILE[:40])
     assert opened.query_selector("img") is None
 
 
@@ -150,31 +152,33 @@ def test_the_reward_of_a_response_is_explained(opened: Any) -> None:
     ]
     assert "The products add up to 0.9, the reward." in opened.inner_text(".detail")
     opened.click("summary:has-text('judge')")
-    assert "Rate: a long way to say eight" in opened.inner_text("details[open]")
+    opened.wait_for_selector("details[open]:has-text('Rate: a long way to say eight')")
 
 
 def test_filters_and_orders_choose_and_sort(opened: Any) -> None:
     opened.show("one.html#samples")
-    assert rewards(opened) == ["0.9", "1.2", "1.6", "none"]
+    wait_for_rewards(opened, ["0.9", "1.2", "1.6", "none"])
     opened.select_option("#order", "best first")
-    assert rewards(opened) == ["1.6", "1.2", "0.9", "none"]
+    wait_for_rewards(opened, ["1.6", "1.2", "0.9", "none"])
     opened.select_option("#status", "some verdict missing")
-    assert rewards(opened) == ["none"]
+    wait_for_rewards(opened, ["none"])
     opened.select_option("#status", "any verdict")
     opened.fill("#low", "1")
     opened.fill("#high", "1.3")
+    wait_for_rewards(opened, ["1.2"])
     opened.wait_for_selector("#count:text-is('1 of 4')")
-    assert rewards(opened) == ["1.2"]
 
 
-def rewards(tab: Any) -> list[str]:
-    return tab.eval_on_selector_all("#samples .badge", "all => all.map(each => each.innerText)")
+def wait_for_rewards(tab: Any, expected: list[str]) -> None:
+    """Until the list shows these: views and lists are drawn after the event that asked for them."""
+    expect = pytest.importorskip("playwright.sync_api").expect
+    expect(tab.locator("#samples .badge")).to_have_text(expected, timeout=30_000)
 
 
 def test_the_list_holds_the_rows_in_view_alone_and_keys_move_in_it(opened: Any) -> None:
     opened.show("long.html#samples")
-    assert opened.inner_text("#count") == "3000 of 3000"
-    assert len(rewards(opened)) < 40
+    opened.wait_for_selector("#count:text-is('3000 of 3000')")
+    assert 0 < opened.locator("#samples .badge").count() < 40
     opened.select_option("#order", "as in the file")
     opened.focus("#samples")
     opened.keyboard.press("End")
@@ -193,13 +197,13 @@ def test_two_runs_stand_side_by_side_and_a_prompt_has_a_history_over_both(
     assert opened.locator("figure.chart canvas").count() >= 5
     opened.click("#tab-samples")
     opened.select_option("#run", "second")
-    assert opened.inner_text("#count") == "5 of 9"
+    opened.wait_for_selector("#count:text-is('5 of 9')")
     opened.click("#tab-prompts")
     opened.click("#prompts .row:first-child")
-    assert "mean reward of this prompt" in opened.inner_text(".detail")
+    opened.wait_for_selector(".detail:has-text('mean reward of this prompt')")
     assert opened.locator(".detail .pick").count() == 5
     opened.click(".detail .pick:last-of-type")
-    assert opened.evaluate("location.hash").startswith("#sample/")
+    opened.wait_for_url("**/two.html#sample/*")
     opened.screenshot(path=str(tmp_path / "page.png"))
     assert (tmp_path / "page.png").stat().st_size > 10_000
 
@@ -209,9 +213,9 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(opened: Any) -> None:
     for view in ("overview", "samples", "prompts", "sample/0"):
         opened.show(f"two.html#{view}")
         assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
-    assert not opened.is_visible(".pane")
+    opened.wait_for_selector(".pane", state="hidden")
     opened.click("text=back to the list")
-    assert opened.is_visible(".pane")
+    opened.wait_for_selector(".pane", state="visible")
     background = opened.evaluate("getComputedStyle(document.body).backgroundColor")
     assert sum(json.loads(f"[{background[4:-1]}]")) < 150  # dark
 
