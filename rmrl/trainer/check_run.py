@@ -69,7 +69,7 @@ from rmrl.trainer.check_strategy import (
     strategy_problems,
 )
 from rmrl.trainer.check_teachers import teacher_advice, teacher_problems
-from rmrl.trainer.cost import step_cost
+from rmrl.trainer.cost import say_cost
 from rmrl.trainer.device_defaults import fill_training
 from rmrl.trainer.fitting import fitting_advice
 from rmrl.trainer.plan import Extras, memory_plan
@@ -109,8 +109,7 @@ class Checked:
 
 
 def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) -> Checked:
-    """Find all that is wrong before a process is started: first without reading all rows, then with
-    them.
+    """Find all that is wrong before a process is started; the rows are read last.
 
     Raises ConfigError with every problem of a round and of the folders; one alone its own error
     (OutputDirError, CheckpointError, DataError, MemoryPlanError). Without `needs_out` the output
@@ -148,11 +147,8 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
     if total_steps is None:
         total_steps = len(train or ()) // config.data.train_batch_size * config.trainer.total_epochs
     folder = out_dir(config)
-    if train is not None and not config.trainer.val_only:
-        tokens = float(train.lengths.mean())
-        cost = step_cost(config, device=device, reference=extras.reference, prompt_tokens=tokens)
-        _log.info(cost)
     transport = chosen_transport(config, plan, device=device)
+    say_cost(config, train, device=device, reference=extras.reference)
     gpu = devices.gpu_name()
     if line := announced(config, engines, rewards.specs, gpu=gpu, transport=transport):
         _log.info(line)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from dataclasses import dataclass
 
 from rmrl.cluster.devices import cores
 from rmrl.config.schema import Config
+from rmrl.data.dataset import PromptTable
 from rmrl.models.checkpoint_inspect import parameter_count
 from rmrl.telemetry.clock import rough_duration
+
+_log = logging.getLogger(__name__)
 
 CPU_FLOPS_PER_CORE = 45e9
 """Floating-point operations per second and core over a whole step: 81 tokens per second on 2 cores
@@ -58,6 +62,13 @@ def policy_cost(
     tokens = responses * (prompt_tokens + data.max_response_length)
     operations = per_token * parameter_count(str(part.model.path)) * tokens
     return dataclasses.replace(cost, seconds=operations / (CPU_FLOPS_PER_CORE * cores()))
+
+
+def say_cost(config: Config, train: PromptTable | None, *, device: str, reference: bool) -> None:
+    """Log what `step_cost` says, for a run that trains on these prompts."""
+    if train is not None and not config.trainer.val_only:
+        tokens = float(train.lengths.mean())
+        _log.info(step_cost(config, device=device, reference=reference, prompt_tokens=tokens))
 
 
 def step_cost(config: Config, *, device: str, reference: bool, prompt_tokens: float) -> str:

@@ -76,7 +76,7 @@ def opened(browser: Any, pages: Path, request: pytest.FixtureRequest) -> Iterato
 
 
 def _show(tab: Any, path: Path) -> None:
-    """A fresh load: another view of the same page would be drawn after `goto` has returned."""
+    """Load the page afresh: a changed view alone would be drawn after `goto` has returned."""
     address, _, view = str(path).partition("#")
     tab.goto("about:blank")
     tab.goto(f"file://{address}{'#' + view if view else ''}")
