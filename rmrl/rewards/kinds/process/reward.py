@@ -18,16 +18,14 @@ from rmrl.errors import RewardError
 from rmrl.inference.reward_engine_base import PoolingRequest, Runner, TokenOutput
 from rmrl.rewards.dropins.verdict import RowError, check_verdict
 from rmrl.rewards.kinds.kind import Kind
-from rmrl.rewards.kinds.process.frame import frame_of, plain_frame
 from rmrl.rewards.kinds.process.parts import (
     ACTIVATIONS,
     Parts,
     cut_parts,
     returned_parts,
     step_score,
-    tagged_pieces,
 )
-from rmrl.rewards.kinds.process.steps import tokens_of_parts
+from rmrl.rewards.kinds.process.step_input import StepForm, step_input
 from rmrl.rewards.kinds.shared.context import KindContext
 from rmrl.rewards.kinds.shared.dropin_calls import origin_of, take
 from rmrl.rewards.kinds.shared.rendering import (
@@ -40,7 +38,7 @@ from rmrl.rewards.kinds.shared.rendering import (
 from rmrl.rewards.kinds.shared.token_pieces import kept_numbers
 from rmrl.rewards.kinds.shared.truncation import Limit, pooling_limit, with_cuts
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.types import Message, ScoreItem, ScoreResult, Step
+from rmrl.types import ScoreItem, ScoreResult, Step
 
 AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
     "min": min,
@@ -68,18 +66,9 @@ class ProcessReward(Kind):
     """
 
     @dataclass(frozen=True, kw_only=True, slots=True)
-    class Options:
+    class Options(StepForm):
         """Entries that only this kind has."""
 
-        separator: str = "\n\n"
-        """Text that ends a step; it belongs to the step that it ends. Empty: the whole response is
-        one step."""
-        step_token: str = ""
-        """Text behind each step at whose token the model scores the step, e.g. <extra_0>; empty:
-        the last token of the step itself."""
-        joint: str = ""
-        """With `step_token`: the text between it and the next step, in the place of the
-        separator."""
         aggregate: str = "min"
         """How the step scores become the response's score: min, mean, last, product or sum."""
         positive_label: int = 1
@@ -214,34 +203,9 @@ class ProcessReward(Kind):
         return dataclasses.replace(best, rendered=rendered)
 
     def _read(self, item: ScoreItem, parts: Parts, tokenizer: Any) -> _Read:
-        prompt = item.rm_prompt if parts.prompt is None else parts.prompt
-        turns: list[Message]
-        if isinstance(prompt, str):
-            turns = [{"role": "user", "content": prompt}]
-        else:
-            turns = list(prompt)
-        if tokenizer.chat_template:
-            frame = frame_of(turns, tokenizer, where=f"reward '{self._spec.name}'")
-        else:
-            frame = plain_frame(turns, tokenizer)
-        options = self._options
-        if options.step_token:
-            steps = tagged_pieces(
-                parts.texts, options.step_token, joint=options.joint, separator=options.separator
-            )
-        else:
-            steps = list(parts.texts)
-            if frame.strips:
-                steps[-1] = steps[-1].rstrip()
-                steps[0] = steps[0].lstrip()
-        pieces = [frame.before, *steps, frame.after]
-        ids, last = tokens_of_parts(pieces, tokenizer, special=frame.special)
-        # With a step token every other piece is the joint between two steps.
-        stride = 2 if options.step_token else 1
-        positions = tuple(last[1:-1:stride])
-        if min(positions, default=-1) < 0:
-            ids = []
-        return _Read(Rendered("".join(pieces), tuple(ids)), positions, parts)
+        where = f"reward '{self._spec.name}'"
+        rendered, positions = step_input(item, parts, tokenizer, self._options, where=where)
+        return _Read(rendered, positions, parts)
 
     # --- output
 

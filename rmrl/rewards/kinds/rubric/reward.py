@@ -25,13 +25,14 @@ from rmrl.inference.reward_engine_base import GenerateRequest, Runner, TextOutpu
 from rmrl.rewards.dropins.dropin import DropIn
 from rmrl.rewards.kinds.generative.reward import GenerativeReward, token_sampling
 from rmrl.rewards.kinds.judge.asked import asking_problem
-from rmrl.rewards.kinds.judge.asking import answer_form, conversation_text, fill, template
+from rmrl.rewards.kinds.judge.asking import conversation_text, fill, template
 from rmrl.rewards.kinds.judge.label_mass import label_mass, mass_reason
 from rmrl.rewards.kinds.judge.token_scores import ScoreTokens
 from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.kinds.rubric.columns import criterion_columns, criterion_record
 from rmrl.rewards.kinds.rubric.combine import COMBINERS
-from rmrl.rewards.kinds.rubric.criteria import CriteriaError, Criterion, Verdict
+from rmrl.rewards.kinds.rubric.criteria import CriteriaError, Verdict
+from rmrl.rewards.kinds.rubric.criterion_inputs import END, criterion_inputs
 from rmrl.rewards.kinds.rubric.holistic import HolisticRubric
 from rmrl.rewards.kinds.rubric.row_criteria import (
     HOLISTIC,
@@ -42,8 +43,7 @@ from rmrl.rewards.kinds.rubric.row_criteria import (
 )
 from rmrl.rewards.kinds.shared.context import KindContext
 from rmrl.rewards.kinds.shared.inputs import PART_ROWS, answers_in_parts
-from rmrl.rewards.kinds.shared.rendering import Rendered, as_judge_input, exhibits
-from rmrl.rewards.kinds.shared.tokenizing import tokenize_ends
+from rmrl.rewards.kinds.shared.rendering import Rendered, exhibits
 from rmrl.rewards.kinds.shared.truncation import (
     Cutting,
     fitted,
@@ -52,7 +52,6 @@ from rmrl.rewards.kinds.shared.truncation import (
     judge_limit,
     with_cuts,
 )
-from rmrl.rewards.kinds.shared.untrusted import neutraliser
 from rmrl.rewards.remote import DECISION_WIRES
 from rmrl.rewards.remote.spec import DecisionRequest
 from rmrl.rewards.specs.spec import RewardSpec
@@ -60,8 +59,6 @@ from rmrl.types import Sampling, ScoreItem, ScoreResult, Status
 
 Case = tuple[ScoreItem, ...]
 _prefixes = itertools.count(1)
-_END = "Criterion:\n"
-"""The text of the template from which on the inputs of a response differ."""
 _MOST_ANSWERS = 256
 """Answers that are kept with their tokens: each row that a server scores may bring others."""
 _PARTS_AT_MOST = 3
@@ -275,7 +272,7 @@ class RubricReward(Kind):
         """The rows with their questions for a server. None: a row without criteria."""
         rows: list[tuple[_Asked, DecisionRequest | None]] = []
         displayed = exhibits(items, None, fenced=self._options.fence)
-        head, tail = template("rubric").split(_END)
+        head, tail = template("rubric").split(END)
         for item, exhibit in zip(items, displayed, strict=True):
             row = _Asked()
             try:
@@ -331,8 +328,13 @@ class RubricReward(Kind):
                 cut: Sequence[Case],
                 judging: Sequence[tuple[Judged, _Asked]] = judging,
             ) -> list[tuple[Rendered, ...]]:
-                criteria = [judging[position][0].criteria for position in positions]
-                return self._inputs([case[0] for case in cut], criteria, tokenizer)
+                return criterion_inputs(
+                    [case[0] for case in cut],
+                    [judging[position][0].criteria for position in positions],
+                    tokenizer,
+                    fenced=self._options.fence,
+                    where=f"reward '{self._spec.name}'",
+                )
 
             cutting = Cutting[Case, tuple[Rendered, ...]](
                 passages=item_passages,
@@ -345,31 +347,6 @@ class RubricReward(Kind):
                 asked.left_out = left_out
                 self._choose_tokens(asked, judged, reads)
             yield rows
-
-    def _inputs(
-        self, items: Sequence[ScoreItem], criteria: Sequence[Sequence[Criterion]], tokenizer: Any
-    ) -> list[tuple[Rendered, ...]]:
-        """The inputs of each item, one for each of its criteria."""
-        inputs: list[list[Any]] = []
-        displayed = exhibits(items, tokenizer, fenced=self._options.fence)
-        neutral = neutraliser(tokenizer)
-        for item, exhibit, own in zip(items, displayed, criteria, strict=True):
-            reads: list[Any] = []
-            inputs.append(reads)
-            for criterion in own:
-                answers = tuple(neutral(text) for text, _ in criterion.choices)
-                form = answer_form(scale=(), choices=answers)
-                if not criterion.yes_or_no:
-                    form = f"The answers go from not at all to fully. {form}"
-                values = {
-                    "prompt": conversation_text(item.rm_prompt),
-                    "response": exhibit.text,
-                    "criterion": neutral(criterion.text),
-                    "answer": form,
-                }
-                reads.append(as_judge_input(fill(template("rubric"), values), exhibit, tokenizer))
-        where = f"reward '{self._spec.name}'"
-        return tokenize_ends(inputs, tokenizer, end=_END, where=where)
 
     def _choose_tokens(self, asked: _Asked, judged: Judged, reads: tuple[Rendered, ...]) -> None:
         """Set the inputs of a row and the tokens of the answers to each; a problem where an answer
