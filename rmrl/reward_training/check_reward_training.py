@@ -51,6 +51,12 @@ class CheckedRewardTraining:
     """Folder of the base with an untrained head, where `needs_base`."""
 
     @property
+    def tokens(self) -> int:
+        """Most padded tokens in a micro-batch."""
+        default = 4096 if self.device == "cpu" else 16384
+        return self.config.trainer.max_tokens_per_gpu or default
+
+    @property
     def needs_base(self) -> bool:
         """Whether adapters stand beside the base, or further seeds start from it."""
         return self.config.model.lora_rank > 0 or self.base.parent != self.out
@@ -126,6 +132,16 @@ def settings_problems(config: RewardTrainingConfig) -> Iterator[str]:
     if config.objective not in OBJECTIVES and ":" not in config.objective:
         hint = did_you_mean(config.objective, list(OBJECTIVES))
         yield f"objective: nothing named '{config.objective}'{hint}"
+    elif (
+        config.seeds > 1
+        and config.merge == "ensemble"
+        and not OBJECTIVES[config.objective].reads.is_scalar
+    ):
+        yield (
+            f"seeds={config.seeds}: an ensemble takes the mean over one score per response, and"
+            f" objective={config.objective} has several: make one model of all seeds with"
+            " merge=average"
+        )
     if config.seeds > 1 and config.merge == "ensemble" and not config.model.lora_rank:
         yield (
             f"seeds={config.seeds} trains adapters that share one base: give"
@@ -158,7 +174,9 @@ def _refuse_too_few(config: RewardTrainingConfig, train: Tokenized, processes: i
     size = config.data.train_batch_size
     if len(train.items) < size:
         raise DataError(
-            f"{len(train.items)} training rows are left, and a step takes"
+            f"{len(train.items)} training rows are left, {len(train.dropped)} were dropped (the"
+            f" longest has {max(train.lengths, default=0)} tokens, and"
+            f" data.max_length={config.data.max_length}), and a step takes"
             f" data.train_batch_size={size}: give more rows or a smaller batch"
         )
     if processes > size:

@@ -60,13 +60,13 @@ def _doubts(examples: Sequence[Example]) -> Numbers:
     contradicting: list[tuple[str, str]] = []
     for example in examples:
         responses = frozenset(example.responses)
-        order = tuple(sorted(zip(example.responses, example.ranks, strict=False)))
-        earlier = orders.setdefault((example.key, responses), {})
-        if order in earlier:
+        about = (example.key, responses, example.question)
+        earlier = orders.setdefault(about, {})
+        if example.labels in earlier:
             repeated.append(example.place)
         elif earlier:
             contradicting.append((next(iter(earlier.values())), example.place))
-        earlier.setdefault(order, example.place)
+        earlier.setdefault(example.labels, example.place)
     return {"repeated": repeated, "contradicting": contradicting}
 
 

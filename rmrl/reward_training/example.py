@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rmrl.types import Message
+from rmrl.types import Message, ScoreItem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,14 @@ class Example:
     """By how much a pair's better response is better."""
     attributes: Mapping[str, float] = field(default_factory=dict[str, float])
     """The only response's numbers, by attribute."""
+    step_labels: tuple[float, ...] = ()
+    """P(right) for each step of the only response, from 0 to 1. NaN where it is not known."""
+    question: str = ""
+    """What the only response is asked about."""
+    answers: tuple[str, ...] = ()
+    """The question's answers, from the worst to the best."""
+    distribution: tuple[float, ...] = ()
+    """The probability of each answer."""
 
     @property
     def key(self) -> str:
@@ -33,6 +42,21 @@ class Example:
         if len(self.prompt) == 1:
             return self.prompt[0]["content"].strip()
         return "\n".join(f"{turn['role']}: {turn['content'].strip()}" for turn in self.prompt)
+
+    @property
+    def labels(self) -> Hashable:
+        """All labels, in a form that two examples can be compared by."""
+        order = tuple(sorted(zip(self.responses, self.ranks, strict=False)))
+        known = tuple(None if math.isnan(label) else label for label in self.step_labels)
+        return order, tuple(sorted(self.attributes.items())), known, self.distribution
+
+    @property
+    def score_items(self) -> list[ScoreItem]:
+        """The responses as a reward sees them."""
+        return [
+            ScoreItem(prompt_id=self.place, messages=(), response=text, rm_prompt=self.prompt)
+            for text in self.responses
+        ]
 
     @property
     def ends(self) -> tuple[int, int] | None:

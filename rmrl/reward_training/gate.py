@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,17 +21,14 @@ from rmrl.offline.rewards import AsyncRewards
 from rmrl.reward_training.check_reward_training import CheckedRewardTraining
 from rmrl.reward_training.example import Example
 from rmrl.reward_training.labelled_batch import Item
-from rmrl.reward_training.results import adapter_spec, reward_spec
-from rmrl.reward_training.reward_engine import PlainScores
+from rmrl.reward_training.plain_scores import PlainScores
+from rmrl.reward_training.results import adapter_spec, best_folder
 from rmrl.reward_training.tokens import Tokenized
 from rmrl.reward_training.training import BEST, State
 
 _log = logging.getLogger(__name__)
 
 TRAINING = "training engine"
-_EXACT = 1e-5
-_HALF = 0.02
-"""Largest difference in half precision, as a share: 8 bits, and sums in another order."""
 _NAME = "trained"
 _PACKAGES = {"hf": "transformers", "vllm": "vllm", "sglang": "sglang"}
 
@@ -41,7 +38,7 @@ class GateError(RewardError):
 
 
 def gate_items(checked: CheckedRewardTraining) -> list[Item]:
-    """Return items with as many texts as the gate compares."""
+    """Return items with as many responses as the gate compares."""
     chosen: list[Item] = []
     count = 0
     rows = _rows(checked)
@@ -49,7 +46,8 @@ def gate_items(checked: CheckedRewardTraining) -> list[Item]:
         # Other engines cut elsewhere.
         if item.number not in rows.cut and count < checked.config.gate.texts:
             chosen.append(item)
-            count += len(item.tokens)
+            (example,) = _examples(checked, [item])
+            count += len(example.responses)
     return chosen
 
 
@@ -79,21 +77,24 @@ async def compare_engines(
         _log.warning("every text was cut: the engines were not compared")
         return
     examples = _examples(checked, items)
+    reading = checked.objective.reading
     scores: dict[str, list[float]] = {}
     if state.best:
         places = {item.number: place for place, item in enumerate(checked.held_out.items)}
         outputs = [state.best[places[item.number]] for item in items]
-        scores[TRAINING] = [_score(checked, each) for each in _flat(outputs)]
+        scores[TRAINING] = _flat(map(reading.scores, outputs))
     skipped: dict[str, str] = {}
     for engine in checked.config.gate.engines:
         if importlib.util.find_spec(_PACKAGES.get(engine, engine)) is None:
             skipped[engine] = "not installed"
             continue
-        scores[engine] = await engine_scores(checked, examples, engine, reward_spec(checked))
+        scores[engine] = await engine_scores(
+            checked, examples, engine, reading.gate_spec(best_folder(checked))
+        )
         if checked.config.model.lora_rank:
-            beside = adapter_spec(checked)
+            beside = adapter_spec(checked, reading.gate_spec(""))
             scores[f"{engine}, not merged"] = await engine_scores(checked, examples, engine, beside)
-    base = np.asarray([_score(checked, logits) for logits in plain.logits])
+    base = np.asarray(_flat(map(reading.scores, plain.outputs)))
     tolerance = _tolerance(checked, base)
     differences: dict[str, float] = {
         name: float(np.abs(np.asarray(each) - base).max()) for name, each in scores.items()
@@ -171,16 +172,7 @@ def mismatch(
     )
 
 
-def _score(checked: CheckedRewardTraining, outputs: Sequence[float]) -> float:
-    """A response's score from the head's outputs."""
-    weights = checked.objective.score_weights
-    if not weights:
-        return outputs[0]
-    names = checked.objective.outputs
-    return sum(weight * outputs[names.index(name)] for name, weight in weights.items())
-
-
-def _flat(rows: Sequence[Sequence[Any]]) -> list[Any]:
+def _flat(rows: Iterable[Sequence[Any]]) -> list[Any]:
     return [value for row in rows for value in row]
 
 
@@ -189,9 +181,10 @@ def _tolerance(checked: CheckedRewardTraining, base: np.ndarray) -> float:
     if given_tolerance is not None:
         return given_tolerance
     fsdp = checked.config.fsdp_config
+    reading = checked.objective.reading
     if (fsdp.param_dtype or fsdp.model_dtype) in ("float32", "fp32"):
-        return _EXACT * max(1.0, float(np.abs(base).max()))
-    return _HALF * max(1.0, float(base.std()), float(np.abs(base).max()))
+        return reading.exact * max(1.0, float(np.abs(base).max()))
+    return reading.half * max(1.0, float(base.std()), float(np.abs(base).max()))
 
 
 async def engine_scores(
@@ -220,8 +213,9 @@ async def engine_scores(
             for example in examples
         ]
         responses = [list(example.responses) for example in examples]
+        columns = checked.objective.reading.columns(examples)
         try:
-            table = await rewards.score(prompts, responses)
+            table = await rewards.score(prompts, responses, **columns)
         except (EngineLoadError, ConfigError) as error:
             raise GateError(
                 f"the engine {engine} cannot load the trained model: {error}"

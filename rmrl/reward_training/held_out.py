@@ -125,15 +125,16 @@ def held_out_table(judges: Mapping[str, Any]) -> Rows:
     """Return a line per judge with its accuracies and their intervals."""
     rows = [["held-out pairs", "accuracy", "length-matched", "better is shorter", "ECE"]]
     for name, judge in judges.items():
-        cells = [_with_interval(judge["accuracy"]), _with_interval(judge["length_matched"])]
-        cells.append(_with_interval((judge["length"] or {}).get("better_is_shorter")))
+        cells = [with_interval(judge["accuracy"]), with_interval(judge["length_matched"])]
+        cells.append(with_interval((judge["length"] or {}).get("better_is_shorter")))
         calibration = judge["calibration"]
         cells.append("-" if calibration is None else f"{calibration['ece']:.3f}")
         rows.append([name, *cells])
     return rows
 
 
-def _with_interval(figure: Numbers | None) -> str:
+def with_interval(figure: Numbers | None) -> str:
+    """Return a share and its interval in percent. "-" without one."""
     if figure is None or figure["value"] is None:
         return "-"
     return f"{percent(figure['value'])} ({100 * figure['low']:.0f} .. {100 * figure['high']:.0f})"

@@ -14,23 +14,16 @@ from rmrl.reward_training.check_reward_training import CheckedRewardTraining
 from rmrl.reward_training.results import report_tables, reward_section
 from rmrl.reward_training.training import BEST
 
-_USE = """
-model = AutoModelForSequenceClassification.from_pretrained(folder)
-tokenizer = AutoTokenizer.from_pretrained(folder)
-text = tokenizer.apply_chat_template(messages, tokenize=False)  # ends with the assistant's turn
-tokens = tokenizer(text, add_special_tokens=False, return_tensors="pt")
-score = model(**tokens).logits[0]
-""".strip()
-
 
 def write_card(checked: CheckedRewardTraining, report: dict[str, Any]) -> None:
     """Write the card: what the model is, how to use it, its figures beside the baselines, the data
     with what was left out, and the comparison of the engines."""
     base = str(checked.config.model.path)
     data = report["data"]
+    reading = checked.objective.reading
     head = {
         "library_name": "transformers",
-        "pipeline_tag": "text-classification",
+        "pipeline_tag": reading.pipeline,
         "base_model": base,
         "tags": ["reward-model", "rmrl", checked.config.objective],
     }
@@ -44,7 +37,7 @@ def write_card(checked: CheckedRewardTraining, report: dict[str, Any]) -> None:
         title=f"Reward model on {base}",
         tables=report_tables(checked, report),
         texts=[
-            ("In transformers", [(f"trained by rmrl {__version__}", _USE)]),
+            ("In transformers", [(f"trained by rmrl {__version__}", reading.usage)]),
             ("In rmrl", [("a section of rewards", section)]),
             ("Rows that were left out", [("", left_out)]),
             ("Settings", [("", yaml.safe_dump(_settings(checked), sort_keys=False))]),

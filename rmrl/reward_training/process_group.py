@@ -16,7 +16,8 @@ from rmrl.cluster.local import LocalHost, LocalProcess
 from rmrl.inference.environment import train_environment
 from rmrl.ports import HeldPort
 from rmrl.reward_training.labelled_batch import Item, batch_of
-from rmrl.reward_training.reward_engine import PlainScores, RewardSettings
+from rmrl.reward_training.plain_scores import PlainScores
+from rmrl.reward_training.reward_engine import RewardSettings
 from rmrl.trainer.allocations import all_or_none
 from rmrl.types import Metrics
 
@@ -61,12 +62,12 @@ class ProcessGroup:
         calls = [process.call("memory", timeout_s=self.timeout_s) for process in self.processes]
         return max(await asyncio.gather(*calls))
 
-    async def plain_scores(self, folder: str, texts: Sequence[Sequence[int]]) -> PlainScores:
-        """Return what transformers alone makes of token sequences with the model in a folder. The
-        trained model is given up first, so this call is the last one."""
+    async def plain_scores(self, folder: str, items: Sequence[Item]) -> PlainScores:
+        """Return what transformers alone makes of items with the model in a folder. The trained
+        model is given up first, so this call is the last one."""
         calls = [process.call("release", timeout_s=self.timeout_s) for process in self.processes]
         await asyncio.gather(*calls)
-        return await self.processes[0].call("plain_scores", folder, texts, timeout_s=self.timeout_s)
+        return await self.processes[0].call("plain_scores", folder, items, timeout_s=self.timeout_s)
 
     def _dealt(self, items: Sequence[Item]) -> list[list[Item]]:
         lengths = [item.padded_tokens for item in items]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rmrl.config.schema import RewardDataConfig
@@ -57,9 +57,21 @@ def read_examples(
                 )
         row = Fields(place=place, number=number, values=values, names=names)
         names.see(values)
-        examples.append(form.example(row))
+        examples.append(_asked(form.example(row), data))
     names.refuse_unseen(data.columns)
     return examples
+
+
+def _asked(example: Example, data: RewardDataConfig) -> Example:
+    """Return the example, with the question of all rows where it has answers and no question."""
+    if example.question or not example.answers:
+        return example
+    if not data.question:
+        raise DataError(
+            f"{example.place}: the row has a label and no question: give a column `question`, or"
+            " the question of all rows, e.g. data.question='The answer is correct.'"
+        )
+    return replace(example, question=data.question)
 
 
 def prompts_in(files: object, data: RewardDataConfig) -> set[str]:

@@ -85,22 +85,22 @@ def console(checked: CheckedRewardTraining, report: dict[str, Any]) -> str:
     return "\n\n".join(map(aligned, report_tables(checked, report)))
 
 
+def best_folder(checked: CheckedRewardTraining) -> str:
+    """Return the trained model's folder."""
+    return str((checked.out / BEST).resolve())
+
+
 def reward_spec(checked: CheckedRewardTraining) -> dict[str, Any]:
     """Return the entries of a reward that scores with the trained model."""
-    spec: dict[str, Any] = {
-        "kind": "bradley_terry",
-        "path": str((checked.out / BEST).resolve()),
-    }
-    if len(checked.objective.outputs) > 1:
-        spec |= {"label_weights": checked.objective.score_weights, "activation": "none"}
-    return spec
+    examples = [*checked.split.train, *checked.split.held_out]
+    return checked.objective.reading.reward_spec(best_folder(checked), examples)
 
 
-def adapter_spec(checked: CheckedRewardTraining) -> dict[str, Any]:
-    """Return the entries of the same reward, with the adapter beside its base."""
+def adapter_spec(checked: CheckedRewardTraining, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a reward's entries with the adapter beside its base, in the model's place."""
     adapter = checked.out / BEST / ADAPTER
     base = str(checked.base.resolve())
-    return {**reward_spec(checked), "path": base, "adapter": str(adapter.resolve())}
+    return {**spec, "path": base, "adapter": str(adapter.resolve())}
 
 
 def reward_name(checked: CheckedRewardTraining) -> str:

@@ -14,18 +14,18 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import AutoModelForSequenceClassification
 
 from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.engine import TrainingEngine
 from rmrl.backends.fsdp.part import FSDPPart
 from rmrl.backends.micro_batches import Limits, cut, dummy_row, logprob_limits
-from rmrl.config.schema import ModelConfig, RewardLossConfig
+from rmrl.config.schema import RewardLossConfig
 from rmrl.models.adapter_inspect import WEIGHT_FILE
 from rmrl.models.token_values import HEAD
-from rmrl.reward_training.labelled_batch import LabelledBatch
+from rmrl.reward_training.labelled_batch import Item, LabelledBatch
 from rmrl.reward_training.objectives import OBJECTIVES
 from rmrl.reward_training.objectives.objective import rows_of_items
+from rmrl.reward_training.plain_scores import PlainScores, plain_scores
 from rmrl.types import TrainBatch
 
 
@@ -48,6 +48,7 @@ class RewardEngine(TrainingEngine):
     def __init__(self, settings: RewardSettings, process: ProcessSettings) -> None:
         super().__init__(settings, process, FSDPPart)
         self._objective = OBJECTIVES[settings.objective](settings.loss, settings.labels)
+        self.reading = self._objective.reading
 
     def scores(self, batch: LabelledBatch) -> list[np.ndarray]:
         """Return each row's outputs without a gradient, float32 [tokens read, n]."""
@@ -72,9 +73,7 @@ class RewardEngine(TrainingEngine):
         tensors = {
             name: each.cpu().contiguous() for name, each in cast(FSDPPart, self._part).adapter()
         }
-        self.save_hf(
-            path, also=partial(_write_adapter, tensors, self._settings.model, base, adapter)
-        )
+        self.save_hf(path, also=partial(_write_adapter, tensors, self._settings, base, adapter))
 
     def _plan(self, batch: TrainBatch, limits: Limits) -> list[tuple[np.ndarray, TrainBatch]]:
         """(row numbers, micro-batch) pairs, the same number in every process."""
@@ -120,32 +119,25 @@ class RewardEngine(TrainingEngine):
 
 
 def _write_adapter(
-    tensors: dict[str, Tensor], model: ModelConfig, base: str, name: str, folder: Path
+    tensors: dict[str, Tensor], settings: TrainSettings, base: str, name: str, folder: Path
 ) -> None:
     from peft import LoraConfig
 
+    model = settings.model
+    kind: dict[str, Any] = {"task_type": "CAUSAL_LM"}
+    if settings.role == "critic":
+        kind = {"task_type": "SEQ_CLS", "modules_to_save": [HEAD]}
     adapted = {name.split(".")[-3] for name in tensors if name.endswith(".lora_A.weight")}
     config: Any = LoraConfig(
         r=model.lora_rank,
         lora_alpha=model.lora_alpha,
         target_modules=sorted(adapted),
-        modules_to_save=[HEAD],
-        task_type="SEQ_CLS",
         base_model_name_or_path=base,
         inference_mode=True,
+        **kind,
     )
     config.save_pretrained(folder / name)
     save_file(tensors, folder / name / WEIGHT_FILE, metadata={"format": "pt"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlainScores:
-    """What transformers makes of a saved model."""
-
-    logits: list[list[float]]
-    """One list per text."""
-    lost: list[str]
-    """Tensors that the class has and the files lack, or the other way round."""
 
 
 class RewardWorker:
@@ -153,6 +145,7 @@ class RewardWorker:
 
     def __init__(self, settings: RewardSettings, process: ProcessSettings) -> None:
         self.engine = RewardEngine(settings, process)
+        self._reading = self.engine.reading
         self._device = settings.device
 
     def call(self, method: str, *args: object) -> object:
@@ -173,17 +166,6 @@ class RewardWorker:
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
 
-    def plain_scores(self, folder: str, texts: Sequence[Sequence[int]]) -> PlainScores:
-        """Return logits for token sequences from transformers alone: its own class and its own
-        forward method, as a user calls them, one at a time."""
-        loaded: Any = AutoModelForSequenceClassification.from_pretrained(
-            folder, dtype="auto", output_loading_info=True
-        )
-        model = loaded[0].eval().to(self._device)
-        with torch.inference_mode():
-            logits = [
-                model(input_ids=torch.tensor([tokens], device=self._device)).logits[0].tolist()
-                for tokens in texts
-            ]
-        lost = sorted({*loaded[1]["missing_keys"], *loaded[1]["unexpected_keys"]})
-        return PlainScores(logits=logits, lost=lost)
+    def plain_scores(self, folder: str, items: Sequence[Item]) -> PlainScores:
+        """Return what transformers alone makes of items."""
+        return plain_scores(folder, items, self._reading, device=self._device)

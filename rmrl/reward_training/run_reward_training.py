@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rmrl.config.load import to_yaml
-from rmrl.config.schema import ActorConfig, CriticConfig, RewardTrainingConfig
+from rmrl.config.schema import ActorConfig, CriticConfig
 from rmrl.heartbeat import heartbeat
 from rmrl.logs import write_to
 from rmrl.reward_training import several_seeds as seeds
@@ -29,14 +29,16 @@ from rmrl.reward_training.check_reward_training import CheckedRewardTraining
 from rmrl.reward_training.gate import compare_engines, compare_ensemble, gate_items
 from rmrl.reward_training.held_out import TRAINED
 from rmrl.reward_training.model_card import write_card
+from rmrl.reward_training.plain_scores import PlainScores
 from rmrl.reward_training.process_group import ProcessGroup, process_group
 from rmrl.reward_training.results import (
+    best_folder,
     run_report,
     write_ensemble_yaml,
     write_report,
     write_reward_yaml,
 )
-from rmrl.reward_training.reward_engine import PlainScores, RewardSettings
+from rmrl.reward_training.reward_engine import RewardSettings
 from rmrl.reward_training.training import BEST, CHECKPOINTS, State, Training
 from rmrl.telemetry.sinks import SinkContext, open_sinks
 from rmrl.trainer import output_dir
@@ -76,7 +78,7 @@ async def run_async(checked: CheckedRewardTraining, config_text: str) -> Trained
         async with _training(checked, claim.config_fingerprint) as training:
             with training.stopping_on_signal():
                 await training.train()
-            plain = await training.group.plain_scores(str(out / BEST), _gate_texts(checked))
+            plain = await training.group.plain_scores(best_folder(checked), gate_items(checked))
         report = run_report(checked, training.state, {TRAINED: training.state.best})
         await _finish(checked, training.state, plain, report)
     _log.info(f"finished at step {training.state.step}; everything is in {out}")
@@ -105,7 +107,8 @@ async def _several(checked: CheckedRewardTraining) -> dict[str, Any]:
     examples = [checked.split.held_out[item.number] for item in checked.held_out.items]
     best = [state.best for state in states]
     # Pairs and lists say nothing about a score's level; attributes do, and have weights.
-    is_free = not checked.objective.score_weights
+    reading = checked.objective.reading
+    is_free = reading.is_scalar and not checked.objective.score_weights
     levels = [seeds.level(outputs, is_free=is_free) for outputs in best]
     plain: PlainScores | None = None
     if checked.config.merge == "average":
@@ -114,17 +117,18 @@ async def _several(checked: CheckedRewardTraining) -> dict[str, Any]:
         model = replace(checked.config.model, lora_rank=0)
         checked = replace(checked, config=replace(checked.config, model=model))
         settings = reward_settings(checked)
-        best_folder = str(checked.out / BEST)
+        folder = best_folder(checked)
         async with process_group(
-            replace(settings, model=replace(settings.model, path=best_folder)),
+            replace(settings, model=replace(settings.model, path=folder)),
             count=checked.processes,
             threads=checked.threads,
             timeout_s=checked.config.trainer.stall_timeout_s,
         ) as group:
             rows = await group.scores(checked.held_out.items)
-            plain = await group.plain_scores(best_folder, _gate_texts(checked))
-        outputs = [[response[-1].tolist() for response in responses] for responses in rows]
-        judges = seeds.judges_of(best, levels, {"average": outputs})
+            plain = await group.plain_scores(folder, gate_items(checked))
+        outputs = [list(map(reading.outputs, responses)) for responses in rows]
+        how = seeds.HOW if reading.is_scalar else ()
+        judges = seeds.judges_of(best, levels, {"average": outputs}, how=how)
     else:
         outputs = seeds.combined(best, levels, "mean")
         judges = seeds.judges_of(best, levels, {})
@@ -147,10 +151,6 @@ async def _several(checked: CheckedRewardTraining) -> dict[str, Any]:
     await compare_ensemble(checked, section, [each["gate"]["scores"] for each in reports], report)
     write_report(checked, report)
     return report
-
-
-def _gate_texts(checked: CheckedRewardTraining) -> list[list[int]]:
-    return [row.tolist() for item in gate_items(checked) for row in item.tokens]
 
 
 @asynccontextmanager
@@ -192,36 +192,30 @@ async def _training(
 
 
 def reward_settings(checked: CheckedRewardTraining) -> RewardSettings:
-    """Return the work of the training engine. The head is the critic's."""
+    """Return the work of the training engine. A new head is the critic's."""
     config = checked.config
-    settings = _train_settings(config, checked.device)
-    return RewardSettings(
-        objective=config.objective,
-        loss=config.loss,
-        total_steps=checked.total_steps,
-        device="cuda" if checked.device == "cuda" else "cpu",
-        labels=checked.objective.outputs,
-        **settings,
-    )
-
-
-def _train_settings(config: RewardTrainingConfig, device: str) -> dict[str, Any]:
-    tokens = config.trainer.max_tokens_per_gpu or (4096 if device == "cpu" else 16384)
     trained: dict[str, Any] = {
         "strategy": "fsdp2",
         "optim": config.optim,
         "fsdp_config": config.fsdp_config,
         "grad_clip": config.trainer.grad_clip,
-        "ppo_max_token_len_per_gpu": tokens,
+        "ppo_max_token_len_per_gpu": checked.tokens,
         "ppo_epochs": 1,
     }
-    shared: dict[str, Any] = {
-        "model": config.model,
-        "actor": ActorConfig(**trained),
-        "seed": config.trainer.seed,
-        "own_tokens": True,
-    }
-    return {**shared, "role": "critic", "critic": CriticConfig(**trained)}
+    role = checked.objective.reads.role
+    return RewardSettings(
+        model=config.model,
+        actor=ActorConfig(**trained),
+        critic=CriticConfig(**trained) if role == "critic" else None,
+        role=role,
+        objective=config.objective,
+        loss=config.loss,
+        total_steps=checked.total_steps,
+        seed=config.trainer.seed,
+        device="cuda" if checked.device == "cuda" else "cpu",
+        labels=checked.objective.outputs,
+        own_tokens=role == "critic",
+    )
 
 
 __all__ = ["Trained", "reward_settings", "run"]

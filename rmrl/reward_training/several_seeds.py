@@ -24,7 +24,7 @@ import numpy as np
 from rmrl.errors import DataError
 from rmrl.reward_training.check_reward_training import CheckedRewardTraining
 from rmrl.reward_training.example import Example
-from rmrl.reward_training.results import REPORT, adapter_spec, reward_name
+from rmrl.reward_training.results import REPORT, adapter_spec, reward_name, reward_spec
 from rmrl.reward_training.training import BEST, Outputs, State, newest_state
 from rmrl.rewards.kinds.ensemble.reward import combined_scores
 
@@ -110,7 +110,7 @@ def ensemble_section(
     specs: dict[str, Any] = {}
     for number, (run, middle) in enumerate(zip(runs, levels, strict=True), 1):
         centred = {"kind": "scale", "offset": -middle}
-        specs[f"{name}_{number}"] = {**adapter_spec(run), "transform": centred}
+        specs[f"{name}_{number}"] = {**adapter_spec(run, reward_spec(run)), "transform": centred}
     ensemble = {"kind": "ensemble", "of": list(specs), "how": "mean"}
     return {"models": [name], "specs": {name: ensemble, **specs}}
 
@@ -137,9 +137,13 @@ def write_average(folders: Sequence[Path], out: Path) -> None:
 
 
 def judges_of(
-    runs: Sequence[Outputs], levels: Sequence[float], merged: Mapping[str, Outputs]
+    runs: Sequence[Outputs],
+    levels: Sequence[float],
+    merged: Mapping[str, Outputs],
+    *,
+    how: Sequence[str] = HOW,
 ) -> dict[str, Outputs]:
     """Return what the report compares: the merged ones, the ensembles and each seed."""
-    ensembles = {f"ensemble, {how.replace('_', ' ')}": combined(runs, levels, how) for how in HOW}
+    ensembles = {f"ensemble, {way.replace('_', ' ')}": combined(runs, levels, way) for way in how}
     seeds = {f"seed {number}": outputs for number, outputs in enumerate(runs, 1)}
     return {**merged, **ensembles, **seeds}

@@ -1,4 +1,4 @@
-"""Examples -> tokens, read as kind `bradley_terry` will read the same texts."""
+"""Examples -> tokens, as the reward will read the same texts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from rmrl.errors import DataError
 from rmrl.reward_training.example import Example
 from rmrl.reward_training.labelled_batch import Item
 from rmrl.reward_training.objectives.objective import Objective
-from rmrl.rewards.kinds.bradley_terry.reward import conversations
-from rmrl.rewards.kinds.shared.tokenizing import tokenize_all
-from rmrl.rewards.kinds.shared.untrusted import neutraliser
-from rmrl.types import ScoreItem
+from rmrl.reward_training.readings.reading import Row
 
 _CHUNK = 512
 """Examples per call of the tokenizer."""
@@ -43,48 +40,34 @@ def tokenized(
 ) -> Tokenized:
     """Return the examples as tokens; what does not fit is treated as `data.overlong` says. Raises
     DataError with `overlong=error` where there is such a row."""
-    neutral = neutraliser(tokenizer)
+    reading = objective.reading
     result = Tokenized(items=[], dropped=[], cut=[], lengths=[])
     for start in range(0, len(examples), _CHUNK):
         chunk = examples[start : start + _CHUNK]
-        reads: list[Any] = []
-        for example in chunk:
-            reads += conversations(score_items(example), tokenizer, neutral)
-        rendered = tokenize_all(
-            reads, tokenizer, generation_prompt=False, where="the training data"
-        )
-        rows = iter(rendered)
-        for number, example in enumerate(chunk, start):
-            tokens = [np.asarray(next(rows).token_ids, np.int32) for _ in example.responses]
-            _add(result, number, example, tokens, objective=objective, data=data)
+        for number, rows in enumerate(reading.rows(chunk, tokenizer), start):
+            _add(result, number, examples[number], rows, objective=objective, data=data)
     return result
-
-
-def score_items(example: Example) -> list[ScoreItem]:
-    """Return the responses as a reward sees them."""
-    return [
-        ScoreItem(prompt_id=example.place, messages=(), response=response, rm_prompt=example.prompt)
-        for response in example.responses
-    ]
 
 
 def _add(
     result: Tokenized,
     number: int,
     example: Example,
-    tokens: list[np.ndarray],
+    rows: Sequence[Row],
     *,
     objective: Objective,
     data: RewardDataConfig,
 ) -> None:
     """Add one example, unless it does not fit."""
+    tokens = [row.tokens for row in rows]
     lengths = list(map(len, tokens))
     result.lengths.extend(lengths)
     excess = max(lengths) - data.max_length
-    # A response keeps one token at least, also where it is the start of another.
-    shortest = min(lengths) - 1
+    # What is read belongs to a response, also where that is the start of another.
+    shortest = min(min(row.positions) for row in rows)
     same = np.logical_and.reduce([row[:shortest] == tokens[0][:shortest] for row in tokens])
     shared = max(int(np.logical_and.accumulate(same).sum()), min(1, shortest))
+    removed = 0
     if excess > 0:
         if data.overlong == "error":
             raise DataError(
@@ -94,22 +77,21 @@ def _add(
         if data.overlong == "drop" or excess >= shared:
             result.dropped.append(number)
             return
-        tokens = [row[excess:] for row in tokens]
-        shared -= excess
+        removed = excess
         result.cut.append(number)
     if shared < 1:
         result.dropped.append(number)
         return
     reads: list[np.ndarray] = []
-    for row in tokens:
-        read = np.zeros(len(row) - shared, bool)
-        read[-1] = True
+    for row in rows:
+        read = np.zeros(len(row.tokens) - shared, bool)
+        read[np.asarray(row.positions) - shared] = True
         reads.append(read)
     result.items.append(
         Item(
             number=number,
-            tokens=tuple(tokens),
-            shared=shared,
+            tokens=tuple(each[removed:] for each in tokens),
+            shared=shared - removed,
             reads=tuple(reads),
             targets=objective.targets(example),
         )

@@ -40,7 +40,7 @@ _ON_CONSOLE = ("accuracy", "length_matched", "loss")
 _SMALLER_IS_BETTER = frozenset({"loss"})
 
 Outputs = list[list[list[float]]]
-"""Per held-out row each response's outputs."""
+"""Per held-out row each response's outputs, as its `Reading` has them."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -155,7 +155,8 @@ class Training:
         if not items:
             return {}
         outputs = await self.group.scores(items)
-        scores: Outputs = [[row[-1].tolist() for row in rows] for rows in outputs]
+        reading = self.checked.objective.reading
+        scores: Outputs = [list(map(reading.outputs, rows)) for rows in outputs]
         examples = [self.checked.split.held_out[item.number] for item in items]
         figures = self.checked.objective.quick(examples, scores)
         if not state.step:

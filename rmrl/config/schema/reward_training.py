@@ -24,7 +24,11 @@ class RewardDataConfig:
     columns: dict[str, Any] = field(default_factory=dict)
     """Column, or path below one, where a value stands: {prompt: question, chosen: better}."""
     form: str | None = None
-    """Layout: pairs, ranked or attributes. null: the columns tell."""
+    """Layout: pairs, ranked, attributes, steps, processbench, math_shepherd, prm800k or choice.
+    null: the columns tell."""
+    question: str | None = None
+    """decision: what rows without a question of their own are asked, e.g. 'The answer is
+    correct.'"""
     train_max_samples: int = -1
     """Keep at most this many training rows; -1: all."""
     val_max_samples: int = -1
@@ -52,6 +56,14 @@ class RewardLossConfig:
     head: str = choice("point", among=("point", "variance", "quantiles"))
     """attributes: what the head has for each attribute: a value, a variance beside it, or the
     quantiles .5, .1 and .9."""
+    decision: str = choice("cross_entropy", among=("cross_entropy", "brier", "rlcd", "outcome"))
+    """decision: cross_entropy or brier of the stated probabilities, or a policy gradient whose
+    reward is 1 for the right answer (outcome), less the probability stated (rlcd)."""
+    draws: int = positive(8)
+    """rlcd and outcome: answers that are drawn for a question in each step."""
+    label_mass: float = not_negative(0.1)
+    """decision: coefficient of -log P(some answer), which keeps the answers likely among all
+    tokens."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -86,7 +98,8 @@ class RewardTrainerConfig:
     early_stop: int | None = positive(None, may_change=True)
     """Stop after this many validations without a better `best_by`. null: never."""
     best_by: str | None = choice(None, among=(None, "accuracy", "loss", "length_matched"))
-    """Held-out figure that the best weights are chosen by. null: accuracy, for attributes loss."""
+    """Held-out figure that the best weights are chosen by. null: accuracy, for attributes,
+    process and decision loss."""
     resume_mode: str = choice("auto", among=("auto", "disable"), may_change=True)
     """auto (newest complete checkpoint, if any), disable (refuse a used folder)."""
     max_ckpt_to_keep: int = positive(2, may_change=True)
@@ -109,8 +122,8 @@ class GateConfig:
     """Engines that are compared with transformers. One that is not installed is reported and left
     out."""
     tolerance: float | None = positive(None, may_change=True)
-    """Largest difference between two scores. null: 1e-5 in float32, else what half precision
-    rounds to."""
+    """Largest difference between two scores. null: 1e-5 in float32 (decision: 5e-5), else what
+    half precision rounds to."""
 
 
 @dataclass(kw_only=True, slots=True)

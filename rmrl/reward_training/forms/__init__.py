@@ -15,6 +15,11 @@ FORMS: Registry[type[Form]] = Registry(
     {
         "pairs": "rmrl.reward_training.forms.pairs:Pairs",
         "attributes": "rmrl.reward_training.forms.attributes:Attributes",
+        "choice": "rmrl.reward_training.forms.choice:Choice",
+        "math_shepherd": "rmrl.reward_training.forms.math_shepherd:MathShepherd",
+        "prm800k": "rmrl.reward_training.forms.prm800k:Prm800k",
+        "processbench": "rmrl.reward_training.forms.processbench:ProcessBench",
+        "steps": "rmrl.reward_training.forms.steps:Steps",
         "ranked": "rmrl.reward_training.forms.ranked:Ranked",
     },
 )

@@ -17,6 +17,8 @@ from rmrl.evaluation.eval_tables import Rows
 from rmrl.reward_training.example import Example
 from rmrl.reward_training.held_out import full_report, held_out_table, quick_figures
 from rmrl.reward_training.labelled_batch import LabelledBatch
+from rmrl.reward_training.readings.last_token import LastToken
+from rmrl.reward_training.readings.reading import Reading
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +34,8 @@ class Objective:
 
     forms: ClassVar[tuple[str, ...]]
     """Forms that it learns from, by their names in FORMS."""
+    reads: ClassVar[type[Reading]] = LastToken
+    """Where its outputs are read."""
     best_by: ClassVar[str] = "accuracy"
     """Held-out figure that the best weights are chosen by, where the settings name none."""
 
@@ -45,6 +49,11 @@ class Objective:
         """Return names for the head's outputs, given the training rows."""
         del examples, settings
         return ("score",)
+
+    @property
+    def reading(self) -> Reading:
+        """The way in which outputs are read, and what they make of a response."""
+        return self.reads(self.outputs, self.score_weights)
 
     @property
     def score_weights(self) -> dict[str, float]:

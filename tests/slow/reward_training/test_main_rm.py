@@ -172,3 +172,88 @@ def test_attributes_become_labels(tiny_llama: Path, tmp_path: Path) -> None:
     assert list(config["id2label"].values()) == ["correct", "long"]
     report = json.loads((out / "report.json").read_text())
     assert report["judges"]["trained"]["correct"]["squared_error"] is not None
+
+
+def test_steps_are_learned_and_scored_by_the_process_kind(tiny_llama: Path, tmp_path: Path) -> None:
+    """Steps that say "yes" are right. `rmrl score` takes the lowest step."""
+    draw = random.Random(5)
+    rows: list[dict[str, Any]] = []
+    for number in range(60):
+        labels = [draw.random() < 0.6 for _ in range(draw.randint(1, 4))]
+        steps = [f"{'yes' if label else 'no'} {draw.choice(WORDS)}" for label in labels]
+        rows.append({"prompt": f"Question {number}?", "steps": steps, "labels": labels})
+    out = tmp_path / "out"
+    arguments = words(
+        tiny_llama,
+        write_rows(tmp_path / "steps.jsonl", rows),
+        out,
+        "objective=process",
+        "model.lora_rank=4",
+        "trainer.total_training_steps=40",
+        "optim.lr=2e-2",
+    )
+    assert main(["train-rm", *arguments]) == 0
+    report = json.loads((out / "report.json").read_text())
+    differences = report["gate"]["largest_difference_from_transformers"]
+    assert set(differences) == {
+        "training engine",
+        "hf",
+        "hf, not merged",
+        "vllm",
+        "vllm, not merged",
+    }
+    assert max(differences.values()) <= 1e-5
+    assert report["judges"]["trained"]["auc"] > 0.8
+    files = write_rows(
+        tmp_path / "responses.jsonl",
+        [{"prompt": "Question 3?", "responses": ["yes alpha\n\nyes beta", "yes alpha\n\nno beta"]}],
+    )
+    scored = tmp_path / "scored.jsonl"
+    section = f"reward={out / 'reward.yaml'}"
+    command = [section, f"data.files={files}", "reward.engine.name=hf", "trainer.device=cpu"]
+    assert main(["score", *command, f"out={scored}"]) == 0
+    right, wrong = json.loads(scored.read_text())["reward"]
+    assert right > wrong
+
+
+@pytest.mark.parametrize("decision", ["brier", "rlcd"])
+def test_decisions_are_learned_and_scored_by_the_rubric_kind(
+    tiny_llama: Path, tmp_path: Path, decision: str
+) -> None:
+    """A response that says "yes" is good in nine of ten rows. The answers are letters, which the
+    tiny tokenizer has a token for."""
+    draw = random.Random(6)
+    rows: list[dict[str, Any]] = []
+    for number in range(80):
+        good = bool(draw.getrandbits(1))
+        label = "G" if good == (draw.random() < 0.9) else "B"
+        response = f"{'yes' if good else 'no'} {draw.choice(WORDS)}"
+        rows.append({"prompt": f"Question {number}?", "response": response, "label": label})
+    for row in rows:
+        row |= {"question": "Is it good?", "answers": ["B", "G"]}
+    out = tmp_path / "out"
+    arguments = words(
+        tiny_llama,
+        write_rows(tmp_path / "choices.jsonl", rows),
+        out,
+        "objective=decision",
+        f"loss.decision={decision}",
+        "data.max_length=1024",
+        "trainer.total_training_steps=6",
+        "gate.engines=[hf,vllm]" if decision == "brier" else "gate.engines=[hf]",
+    )
+    assert main(["train-rm", *arguments]) == 0
+    report = json.loads((out / "report.json").read_text())
+    assert max(report["gate"]["largest_difference_from_transformers"].values()) <= 5e-5
+    assert report["gate"]["texts"] == 8
+    judges = report["judges"]
+    assert judges["trained"]["loss"] < judges["untrained head"]["loss"]
+    assert judges["trained"]["label_mass"] > judges["untrained head"]["label_mass"]
+    files = write_rows(
+        tmp_path / "responses.jsonl", [{"prompt": "Question 3?", "response": "yes alpha"}]
+    )
+    scored = tmp_path / "scored.jsonl"
+    section = f"reward={out / 'reward.yaml'}"
+    command = [section, f"data.files={files}", "reward.engine.name=hf", "trainer.device=cpu"]
+    assert main(["score", *command, f"out={scored}"]) == 0
+    assert 0 < json.loads(scored.read_text())["reward"] < 1

@@ -30,7 +30,7 @@ class StepForm:
 def step_input(
     item: ScoreItem, parts: Parts, tokenizer: Any, form: StepForm, *, where: str
 ) -> tuple[Rendered, tuple[int, ...]]:
-    """Return the input of a response, and the place of each step's token in it. The input is empty
+    """Return a response's input, and the place in it at which each step is read. The input is empty
     where a step has no token. `where`: the reward, for messages."""
     prompt = item.rm_prompt if parts.prompt is None else parts.prompt
     turns: list[Message]

@@ -1,0 +1,180 @@
+"""Decision: the probability of each answer to a question, from the language model's own head.
+
+With the answers' probabilities p (among the answers) and the label q, which is 1 for the right one
+or a distribution, `loss.decision` is
+
+    cross_entropy   - sum q log p
+    brier           sum (p - q)^2                                   (Brier 1950)
+    rlcd            - mean over draws a ~ p of  (q_a - p_a) log p_a       (r = correct - stated)
+    outcome         - mean over draws a ~ p of  q_a log p_a               (r = correct)
+
+and `loss.label_mass` times  - log P(some answer)  is added, which keeps the answers likely among
+all tokens. In a draw's factor the probabilities are constants, and the mean over the other draws is
+taken off. The gradient of rlcd is half of Brier's in expectation: sum (q_a - p_a) grad p_a. That
+of outcome is grad sum q p, whose optimum states the likeliest answer with certainty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rmrl.evaluation.eval_tables import Rows, number
+from rmrl.evaluation.measures.calibration import curve
+from rmrl.evaluation.measures.shares import share
+from rmrl.reward_training.example import Example
+from rmrl.reward_training.held_out import with_interval
+from rmrl.reward_training.labelled_batch import LabelledBatch
+from rmrl.reward_training.objectives.objective import Objective, Outputs, Targets, rows_of_items
+from rmrl.reward_training.readings.answer_tokens import AnswerTokens
+from rmrl.reward_training.readings.reading import Reading
+
+_BINS = 10
+_CONFIDENCE = 0.95
+_RARE = 1e-4
+"""Least share of an answer that no training row has."""
+
+
+class Decision(Objective):
+    """An item has a row for each answer. Its target: the answer's probability."""
+
+    forms: ClassVar[tuple[str, ...]] = ("choice",)
+    reads: ClassVar[type[Reading]] = AnswerTokens
+    best_by: ClassVar[str] = "loss"
+
+    def targets(self, example: Example) -> Targets:
+        """Return the probability of each answer."""
+        return tuple((each,) for each in example.distribution)
+
+    def loss(self, batch: LabelledBatch, outputs_Nn: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the sum over questions, and sums for accuracy, Brier score and label mass."""
+        outputs_N = outputs_Nn[:, 0]
+        labels_N = torch.from_numpy(batch.targets.values.copy()).to(outputs_N.device)
+        total = outputs_N.sum() * 0
+        sums: dict[str, Tensor] = {
+            name: total.detach() for name in ("accuracy", "brier", "label_mass")
+        }
+        for rows in rows_of_items(batch):
+            logprobs_K, labels_K = outputs_N[rows], labels_N[rows]
+            mass = logprobs_K.logsumexp(0)
+            shares_K = logprobs_K - mass
+            total = total + self._question(shares_K, labels_K) - self._settings.label_mass * mass
+            with torch.no_grad():
+                p_K = shares_K.exp()
+                sums["accuracy"] = sums["accuracy"] + labels_K[p_K.argmax()]
+                sums["brier"] = sums["brier"] + ((p_K - labels_K) ** 2).sum()
+                sums["label_mass"] = sums["label_mass"] + mass.exp()
+        return total, sums
+
+    def _question(self, logshares_K: Tensor, labels_K: Tensor) -> Tensor:
+        """Return one question's loss, but for the label mass."""
+        p_K = logshares_K.exp()
+        if self._settings.decision == "cross_entropy":
+            return -(labels_K * logshares_K).sum()
+        if self._settings.decision == "brier":
+            return ((p_K - labels_K) ** 2).sum()
+        constant_K = p_K.detach()
+        count = self._settings.draws
+        drawn = torch.multinomial(constant_K.cpu(), count, replacement=True).to(labels_K.device)
+        rewards = labels_K[drawn]
+        if self._settings.decision == "rlcd":
+            rewards = rewards - constant_K[drawn]
+        if count > 1:
+            rewards = rewards - (rewards.sum() - rewards) / (count - 1)
+        return -(rewards * logshares_K[drawn]).mean()
+
+    def quick(self, examples: Sequence[Example], outputs: Outputs) -> dict[str, float]:
+        """Return the cross-entropy, accuracy, Brier score, ECE and label mass."""
+        return _means(examples, outputs)
+
+    def report(
+        self,
+        train: Sequence[Example],
+        held_out: Sequence[Example],
+        outputs: Mapping[str, Outputs],
+        *,
+        seed: int,
+    ) -> dict[str, Any]:
+        """Return figures for each judge. The answers' shares in the training rows, by question, are
+        a judge as well."""
+        judges = {**outputs, "share of each answer": _prior(train, held_out)}
+        report: dict[str, Any] = {}
+        for name, each in judges.items():
+            matches = [label for _, label in _choices(held_out, each)]
+            report[name] = {
+                **_means(held_out, each),
+                "accuracy": share(matches, confidence=_CONFIDENCE, seed=seed),
+                "calibration": curve(*_confidences(held_out, each), bins=_BINS),
+            }
+        return report
+
+    def table(self, judges: Mapping[str, Any]) -> Rows:
+        """Return a line per judge."""
+        rows = [["held-out questions", "accuracy", "ECE", "Brier", "cross-entropy", "label mass"]]
+        for name, figures in judges.items():
+            cells = [number(figures[each]) for each in ("ece", "brier", "loss", "label_mass")]
+            rows.append([name, with_interval(figures["accuracy"]), *cells])
+        return rows
+
+
+def _logshares(rows: Sequence[Sequence[float]]) -> tuple[np.ndarray, float]:
+    """Return log shares, one per answer, and the answers' probability together."""
+    logprobs_K = np.asarray([values[0] for values in rows])
+    mass = float(np.logaddexp.reduce(logprobs_K))
+    return logprobs_K - mass, float(np.exp(mass))
+
+
+def _choices(examples: Sequence[Example], outputs: Outputs) -> list[tuple[float, float]]:
+    """Return for each question how sure the judge is, and P(right) for its choice."""
+    choices: list[tuple[float, float]] = []
+    for example, rows in zip(examples, outputs, strict=True):
+        logshares_K, _ = _logshares(rows)
+        place = int(logshares_K.argmax())
+        choices.append((float(np.exp(logshares_K[place])), example.distribution[place]))
+    return choices
+
+
+def _confidences(examples: Sequence[Example], outputs: Outputs) -> tuple[list[float], list[float]]:
+    """Return confidences from 0 to 1, and whether each choice is the label's likeliest answer."""
+    choices = _choices(examples, outputs)
+    truths = [
+        float(label == max(example.distribution))
+        for example, (_, label) in zip(examples, choices, strict=True)
+    ]
+    return [min(sure, 1.0) for sure, _ in choices], truths
+
+
+def _means(examples: Sequence[Example], outputs: Outputs) -> dict[str, float]:
+    figures: dict[str, list[float]] = {"loss": [], "brier": [], "label_mass": []}
+    for example, rows in zip(examples, outputs, strict=True):
+        logshares_K, mass = _logshares(rows)
+        label_K = np.asarray(example.distribution)
+        figures["loss"].append(-float((label_K * logshares_K).sum()))
+        figures["brier"].append(float(((np.exp(logshares_K) - label_K) ** 2).sum()))
+        figures["label_mass"].append(mass)
+    means = {name: float(np.mean(values)) for name, values in figures.items()}
+    means["accuracy"] = float(np.mean([label for _, label in _choices(examples, outputs)]))
+    calibration = curve(*_confidences(examples, outputs), bins=_BINS)
+    if calibration is not None:
+        means["ece"] = calibration["ece"]
+    return means
+
+
+def _prior(train: Sequence[Example], held_out: Sequence[Example]) -> Outputs:
+    """Return each answer's log share among the training rows with the question."""
+    sums: dict[tuple[str, tuple[str, ...]], np.ndarray] = {}
+    for example in train:
+        about = (example.question, example.answers)
+        label_K = np.asarray(example.distribution)
+        sums[about] = sums.get(about, np.zeros(len(label_K))) + label_K
+    outputs: list[list[list[float]]] = []
+    for example in held_out:
+        equal_K = np.ones(len(example.answers))
+        sum_K = sums.get((example.question, example.answers), equal_K)
+        shares_K = np.maximum(sum_K / sum_K.sum(), _RARE)
+        outputs.append([[float(each)] for each in np.log(shares_K / shares_K.sum())])
+    return outputs
