@@ -91,7 +91,9 @@ async def compare_engines(
         scores[engine] = await engine_scores(
             checked, examples, engine, reading.gate_spec(best_folder(checked))
         )
-        if checked.config.model.lora_rank:
+        if checked.config.model.lora_rank and engine in reading.merged_only:
+            skipped[f"{engine}, not merged"] = "the engine loads no such adapter"
+        elif checked.config.model.lora_rank:
             beside = adapter_spec(checked, reading.gate_spec(""))
             scores[f"{engine}, not merged"] = await engine_scores(checked, examples, engine, beside)
     base = np.asarray(_flat(map(reading.scores, plain.outputs)))

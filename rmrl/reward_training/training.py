@@ -37,7 +37,7 @@ _ENGINE = "model"
 _STATE = "trainer.json"
 _ON_CONSOLE = ("accuracy", "length_matched", "loss")
 """Held-out figures that a line on the console has room for."""
-_SMALLER_IS_BETTER = frozenset({"loss"})
+_SMALLER_IS_BETTER = frozenset({"loss", "brier"})
 
 Outputs = list[list[list[float]]]
 """Per held-out row each response's outputs, as its `Reading` has them."""

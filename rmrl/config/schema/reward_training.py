@@ -97,9 +97,9 @@ class RewardTrainerConfig:
     """Steps between validations on the held-out rows. -1: ten times in the run."""
     early_stop: int | None = positive(None, may_change=True)
     """Stop after this many validations without a better `best_by`. null: never."""
-    best_by: str | None = choice(None, among=(None, "accuracy", "loss", "length_matched"))
-    """Held-out figure that the best weights are chosen by. null: accuracy, for attributes,
-    process and decision loss."""
+    best_by: str | None = choice(None, among=(None, "accuracy", "loss", "brier", "length_matched"))
+    """Held-out figure that the best weights are chosen by. null: accuracy, for attributes
+    and process loss, for decision brier."""
     resume_mode: str = choice("auto", among=("auto", "disable"), may_change=True)
     """auto (newest complete checkpoint, if any), disable (refuse a used folder)."""
     max_ckpt_to_keep: int = positive(2, may_change=True)

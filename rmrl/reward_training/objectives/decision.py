@@ -44,7 +44,7 @@ class Decision(Objective):
 
     forms: ClassVar[tuple[str, ...]] = ("choice",)
     reads: ClassVar[type[Reading]] = AnswerTokens
-    best_by: ClassVar[str] = "loss"
+    best_by: ClassVar[str] = "brier"
 
     def targets(self, example: Example) -> Targets:
         """Return the probability of each answer."""

@@ -40,6 +40,8 @@ class Reading:
     """Largest difference between two engines' scores in float32."""
     half: ClassVar[float] = 0.02
     """The same in half precision: 8 bits, and sums in another order."""
+    merged_only: ClassVar[frozenset[str]] = frozenset()
+    """Engines that cannot load a LoRA of such a model beside its base."""
     usage: ClassVar[str]
     """Python that reads the saved model with transformers alone, for its card."""
 

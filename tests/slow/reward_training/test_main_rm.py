@@ -195,13 +195,8 @@ def test_steps_are_learned_and_scored_by_the_process_kind(tiny_llama: Path, tmp_
     assert main(["train-rm", *arguments]) == 0
     report = json.loads((out / "report.json").read_text())
     differences = report["gate"]["largest_difference_from_transformers"]
-    assert set(differences) == {
-        "training engine",
-        "hf",
-        "hf, not merged",
-        "vllm",
-        "vllm, not merged",
-    }
+    assert set(differences) == {"training engine", "hf", "hf, not merged", "vllm"}
+    assert set(report["gate"]["skipped"]) == {"vllm, not merged"}
     assert max(differences.values()) <= 1e-5
     assert report["judges"]["trained"]["auc"] > 0.8
     files = write_rows(
@@ -247,7 +242,7 @@ def test_decisions_are_learned_and_scored_by_the_rubric_kind(
     assert max(report["gate"]["largest_difference_from_transformers"].values()) <= 5e-5
     assert report["gate"]["texts"] == 8
     judges = report["judges"]
-    assert judges["trained"]["loss"] < judges["untrained head"]["loss"]
+    assert judges["trained"]["brier"] < judges["untrained head"]["brier"]
     assert judges["trained"]["label_mass"] > judges["untrained head"]["label_mass"]
     files = write_rows(
         tmp_path / "responses.jsonl", [{"prompt": "Question 3?", "response": "yes alpha"}]
