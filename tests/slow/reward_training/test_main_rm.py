@@ -174,13 +174,16 @@ def test_attributes_become_labels(tiny_llama: Path, tmp_path: Path) -> None:
     assert report["judges"]["trained"]["correct"]["squared_error"] is not None
 
 
-def test_steps_are_learned_and_scored_by_the_process_kind(tiny_llama: Path, tmp_path: Path) -> None:
-    """Steps that say "yes" are right. `rmrl score` takes the lowest step."""
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_steps_are_learned_and_scored_by_the_process_kind(
+    tiny_llama: Path, tmp_path: Path, lora_rank: int
+) -> None:
+    """Steps that end in "yes" are right. `rmrl score` takes the lowest step."""
     draw = random.Random(5)
     rows: list[dict[str, Any]] = []
-    for number in range(60):
+    for number in range(120):
         labels = [draw.random() < 0.6 for _ in range(draw.randint(1, 4))]
-        steps = [f"{'yes' if label else 'no'} {draw.choice(WORDS)}" for label in labels]
+        steps = [f"{draw.choice(WORDS)} {'yes' if label else 'no'}" for label in labels]
         rows.append({"prompt": f"Question {number}?", "steps": steps, "labels": labels})
     out = tmp_path / "out"
     arguments = words(
@@ -188,20 +191,23 @@ def test_steps_are_learned_and_scored_by_the_process_kind(tiny_llama: Path, tmp_
         write_rows(tmp_path / "steps.jsonl", rows),
         out,
         "objective=process",
-        "model.lora_rank=4",
-        "trainer.total_training_steps=40",
-        "optim.lr=2e-2",
+        f"model.lora_rank={lora_rank}",
+        "trainer.total_training_steps=30",
+        "trainer.test_freq=10",
+        f"optim.lr={'2e-2' if lora_rank else '1e-3'}",
+        f"gate.engines={'[hf,vllm]' if lora_rank else '[hf]'}",
     )
     assert main(["train-rm", *arguments]) == 0
     report = json.loads((out / "report.json").read_text())
     differences = report["gate"]["largest_difference_from_transformers"]
-    assert set(differences) == {"training engine", "hf", "hf, not merged", "vllm"}
-    assert set(report["gate"]["skipped"]) == {"vllm, not merged"}
+    beside = {"hf, not merged", "vllm"} if lora_rank else set()
+    assert set(differences) == {"training engine", "hf"} | beside
+    assert list(report["gate"]["skipped"]) == (["vllm, not merged"] if lora_rank else [])
     assert max(differences.values()) <= 1e-5
-    assert report["judges"]["trained"]["auc"] > 0.8
+    assert report["judges"]["trained"]["auc"] > 0.9
     files = write_rows(
         tmp_path / "responses.jsonl",
-        [{"prompt": "Question 3?", "responses": ["yes alpha\n\nyes beta", "yes alpha\n\nno beta"]}],
+        [{"prompt": "Question 3?", "responses": ["alpha yes\n\nbeta yes", "alpha yes\n\nbeta no"]}],
     )
     scored = tmp_path / "scored.jsonl"
     section = f"reward={out / 'reward.yaml'}"
@@ -235,7 +241,7 @@ def test_decisions_are_learned_and_scored_by_the_rubric_kind(
         f"loss.decision={decision}",
         "data.max_length=1024",
         "trainer.total_training_steps=6",
-        "gate.engines=[hf,vllm]" if decision == "brier" else "gate.engines=[hf]",
+        "model.lora_rank=4" if decision == "rlcd" else "model.lora_rank=0",
     )
     assert main(["train-rm", *arguments]) == 0
     report = json.loads((out / "report.json").read_text())
