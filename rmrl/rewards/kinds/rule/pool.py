@@ -33,7 +33,7 @@ from typing import Any
 
 from rmrl.errors import EngineLostError, RewardFunctionError
 from rmrl.rewards.dropins.dropin import FunctionSource
-from rmrl.rewards.kinds.rule.worker_process import Nursery, WorkerProcess
+from rmrl.rewards.kinds.rule.worker_process import STILL_THERE, Nursery, WorkerProcess
 from rmrl.rewards.kinds.shared.own_time import SHORTEST_LOOK_S, OwnTime, family_usage, look_distance
 from rmrl.types import ScoreResult
 
@@ -436,9 +436,12 @@ class _Dispatcher:
         self.workers.remove(worker)
         self._selector.unregister(worker.channel)
         hung = overdue and not worker.loading
-        how = "" if hung else worker.kill()
+        how = ""
         if hung:
             worker.end()
+        else:
+            how = worker.kill()
+        if hung or how == STILL_THERE:
             self._dying.append(worker)
         if not worker.calls:
             return

@@ -25,6 +25,8 @@ _MOST_ROUNDS = 100
 """Looks for processes that a rule started, while those that were killed end."""
 KILL_WAIT_S = 5.0
 """Seconds until waiting for a killed process is given up."""
+STILL_THERE = "cannot be killed"
+"""How it ended, where it has not ended within these."""
 
 
 class Plain:
@@ -172,7 +174,7 @@ class WorkerProcess:
         self.end()
         code = self.process.wait()
         if code is None:
-            return "cannot be killed"
+            return STILL_THERE
         self._prints.finish()
         if code < 0:
             return f"died of {signal.Signals(-code).name}"

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from rmrl.rewards.dropins.dropin import FunctionSource
+from rmrl.rewards.kinds.rule import worker_process
 from rmrl.rewards.kinds.rule.pool import RulePool
 from rmrl.rewards.kinds.rule.reward import RuleReward
 from rmrl.types import ScoreItem, ScoreResult
@@ -112,6 +113,18 @@ def test_a_forked_worker_is_killed_with_its_children_and_reports_how_it_died(
     assert score(pool, path, "child", timeout_s=expires(1.0))[0].status == "timeout"
     assert gone(lambda: {p.pid for p in sleepers()} - before == set())
     assert gone(lambda: psutil.STATUS_ZOMBIE not in [p.status() for p in nursery.children()])
+
+
+def test_a_worker_that_ends_later_than_it_is_waited_for_leaves_no_zombie(
+    pool: RulePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, _ = write(tmp_path)
+    nursery = nursery_of(pool, path)
+    monkeypatch.setattr(worker_process, "KILL_WAIT_S", 0.0)
+    for _ in range(5):
+        assert score(pool, path, "crash", timeout_s=PATIENCE_S)[0].status == "worker_lost"
+    assert gone(lambda: psutil.STATUS_ZOMBIE not in [p.status() for p in nursery.children()])
+    assert score(pool, path, "fine", timeout_s=PATIENCE_S)[0].status == "ok"
 
 
 def sleepers() -> list[psutil.Process]:
