@@ -87,12 +87,8 @@ def check(config: RewardTrainingConfig) -> CheckedRewardTraining:
     kind = OBJECTIVES[config.objective]
     parts = split(config.data, among=kind.forms, seed=config.trainer.seed)
     objective = kind(config.loss, kind.outputs_of(parts.train, config.loss))
-    tokenizer = policy_tokenizer(config.model)
-    train = tokenized(parts.train, tokenizer, objective, config.data)
-    held_out = tokenized(parts.held_out, tokenizer, objective, config.data)
-    numbers = data_report(parts, train, held_out, max_length=config.data.max_length)
-    for table in data_tables(numbers):
-        _log.info("\n" + aligned(table))
+    data = _tokens(config, objective, parts)
+    train: Tokenized = data["train"]
     _refuse_too_few(config, train, processes)
     steps = config.trainer.total_training_steps
     if steps is None:
@@ -109,13 +105,29 @@ def check(config: RewardTrainingConfig) -> CheckedRewardTraining:
         total_steps=steps,
         test_freq=test_freq,
         objective=objective,
-        split=parts,
-        train=train,
-        held_out=held_out,
-        data_numbers=numbers,
+        **data,
         out=out,
         base=out / "base",
     )
+
+
+def with_split(checked: CheckedRewardTraining, parts: Split) -> CheckedRewardTraining:
+    """Return the work with other examples, and print their report. Raises DataError where too few
+    are left."""
+    data = _tokens(checked.config, checked.objective, parts)
+    _refuse_too_few(checked.config, data["train"], checked.processes)
+    return replace(checked, **data)
+
+
+def _tokens(config: RewardTrainingConfig, objective: Objective, parts: Split) -> dict[str, Any]:
+    """The fields of `CheckedRewardTraining` that follow from the examples."""
+    tokenizer = policy_tokenizer(config.model)
+    train = tokenized(parts.train, tokenizer, objective, config.data)
+    held_out = tokenized(parts.held_out, tokenizer, objective, config.data)
+    numbers = data_report(parts, train, held_out, max_length=config.data.max_length)
+    for table in data_tables(numbers):
+        _log.info("\n" + aligned(table))
+    return {"split": parts, "train": train, "held_out": held_out, "data_numbers": numbers}
 
 
 def settings_problems(config: RewardTrainingConfig) -> Iterator[str]:
@@ -135,17 +147,22 @@ def settings_problems(config: RewardTrainingConfig) -> Iterator[str]:
     elif (
         config.seeds > 1
         and config.merge == "ensemble"
-        and not OBJECTIVES[config.objective].reads.is_scalar
+        and not OBJECTIVES[config.objective].reads.ensembles
     ):
         yield (
-            f"seeds={config.seeds}: an ensemble takes the mean over one score per response, and"
-            f" objective={config.objective} has several: make one model of all seeds with"
-            " merge=average"
+            f"seeds={config.seeds}: adapters of objective={config.objective} make no ensemble: make"
+            " one model of all seeds with merge=average"
         )
     if config.seeds > 1 and config.merge == "ensemble" and not config.model.lora_rank:
         yield (
             f"seeds={config.seeds} trains adapters that share one base: give"
             " model.lora_rank=16, or make one model of all seeds with merge=average"
+        )
+    critic = config.loss.critic
+    if config.objective == "critique" and not (critic.get("path") or critic.get("server")):
+        yield (
+            "loss.critic names no model that writes the critiques: give e.g."
+            " loss.critic.path=Qwen/Qwen3-4B"
         )
     if config.fsdp_config.ulysses_sequence_parallel_size > 1:
         yield (

@@ -31,6 +31,7 @@ def data_report(split: Split, train: Tokenized, held_out: Tokenized, *, max_leng
         "rows": split.rows,
         "excluded": split.excluded,
         "overlapping": split.overlapping,
+        "without_critique": split.without_critique,
         "max_length": max_length,
         "train": _fit(split.train, train),
         "held_out": _fit(split.held_out, held_out),
@@ -107,6 +108,8 @@ def data_tables(numbers: Numbers) -> list[Rows]:
     facts = [["training rows", "count"]]
     facts.append(["prompt stands in data.exclude_files", str(numbers["excluded"])])
     facts.append(["prompt is held out", str(numbers["overlapping"])])
+    if numbers["without_critique"]:
+        facts.append(["a response has no critique", str(numbers["without_critique"])])
     facts.append(["repeated", str(len(numbers["repeated"]))])
     facts.append(["contradict another row", str(len(numbers["contradicting"]))])
     if "suspected" in numbers:

@@ -25,6 +25,8 @@ class Example:
     """By how much a pair's better response is better."""
     attributes: Mapping[str, float] = field(default_factory=dict[str, float])
     """The only response's numbers, by attribute."""
+    critiques: tuple[str, ...] = ()
+    """The critic's text about each response; () before it is written."""
     step_labels: tuple[float, ...] = ()
     """P(right) for each step of the only response, from 0 to 1. NaN where it is not known."""
     question: str = ""
@@ -49,6 +51,13 @@ class Example:
         order = tuple(sorted(zip(self.responses, self.ranks, strict=False)))
         known = tuple(None if math.isnan(label) else label for label in self.step_labels)
         return order, tuple(sorted(self.attributes.items())), known, self.distribution
+
+    @property
+    def plain_prompt(self) -> str | list[dict[str, str]]:
+        """The prompt as rows have it."""
+        if isinstance(self.prompt, str):
+            return self.prompt
+        return [{"role": turn["role"], "content": turn["content"]} for turn in self.prompt]
 
     @property
     def score_items(self) -> list[ScoreItem]:

@@ -210,10 +210,7 @@ async def engine_scores(
     }
     rewards = await asyncio.to_thread(AsyncRewards, config)
     async with rewards:
-        prompts = [
-            example.prompt if isinstance(example.prompt, str) else list(map(dict, example.prompt))
-            for example in examples
-        ]
+        prompts = [example.plain_prompt for example in examples]
         responses = [list(example.responses) for example in examples]
         columns = checked.objective.reading.columns(examples)
         try:

@@ -29,6 +29,8 @@ class Split:
     """Training rows whose prompt stands in `data.exclude_files`."""
     overlapping: int
     """Training rows that were left out because their prompt is held out (`data.val_files`)."""
+    without_critique: int = 0
+    """Rows with a response that the critic wrote nothing about."""
 
 
 def read_examples(

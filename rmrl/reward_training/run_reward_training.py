@@ -26,6 +26,7 @@ from rmrl.logs import write_to
 from rmrl.reward_training import several_seeds as seeds
 from rmrl.reward_training.calibration_map import write_map
 from rmrl.reward_training.check_reward_training import CheckedRewardTraining
+from rmrl.reward_training.critics import with_critiques
 from rmrl.reward_training.gate import compare_engines, compare_ensemble, gate_items
 from rmrl.reward_training.held_out import TRAINED
 from rmrl.reward_training.model_card import write_card
@@ -73,6 +74,7 @@ async def run_async(checked: CheckedRewardTraining, config_text: str) -> Trained
         resume_mode=checked.config.trainer.resume_mode,
     ) as claim:
         write_to(out / output_dir.LOG_FILE)
+        checked = await with_critiques(checked)
         if checked.config.seeds > 1:
             return Trained(report=await _several(checked))
         async with _training(checked, claim.config_fingerprint) as training:
@@ -108,7 +110,7 @@ async def _several(checked: CheckedRewardTraining) -> dict[str, Any]:
     best = [state.best for state in states]
     # Pairs and lists say nothing about a score's level; attributes do, and have weights.
     reading = checked.objective.reading
-    is_free = reading.is_scalar and not checked.objective.score_weights
+    is_free = reading.ensembles and not checked.objective.score_weights
     levels = [seeds.level(outputs, is_free=is_free) for outputs in best]
     plain: PlainScores | None = None
     if checked.config.merge == "average":
@@ -127,7 +129,7 @@ async def _several(checked: CheckedRewardTraining) -> dict[str, Any]:
             rows = await group.scores(checked.held_out.items)
             plain = await group.plain_scores(folder, gate_items(checked))
         outputs = [list(map(reading.outputs, responses)) for responses in rows]
-        how = seeds.HOW if reading.is_scalar else ()
+        how = seeds.HOW if reading.ensembles else ()
         judges = seeds.judges_of(best, levels, {"average": outputs}, how=how)
     else:
         outputs = seeds.combined(best, levels, "mean")

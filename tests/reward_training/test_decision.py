@@ -100,7 +100,8 @@ def test_an_answer_is_a_row_behind_the_same_text(tmp_path: Path, tokenizer: Any)
 
 def loss_of(labels: list[float], logprobs: list[float], **settings: Any) -> tuple[float, Any]:
     """One question's loss and gradient with these log-probabilities."""
-    objective = Decision(RewardLossConfig(**{"label_mass": 0.0, **settings}))
+    entries: dict[str, Any] = {"label_mass": 0.0, **settings}
+    objective = Decision(RewardLossConfig(**entries))
     count = len(labels)
     tokens = [np.asarray([1, 2, 3 + number], np.int32) for number in range(count)]
     item = Item(

@@ -3,18 +3,23 @@ and what does not fit."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rmrl.config.schema import RewardDataConfig, RewardLossConfig
+from rmrl.config.schema import RewardDataConfig, RewardLossConfig, RewardTrainingConfig
 from rmrl.errors import DataError
+from rmrl.reward_training.check_reward_training import settings_problems
 from rmrl.reward_training.objectives.bradley_terry import BradleyTerry
+from rmrl.reward_training.objectives.critique import CritiqueBradleyTerry
 from rmrl.reward_training.tokens import Tokenized, tokenized
+from rmrl.rewards.kinds.critique.reward import CritiqueReward
 from rmrl.tokenizer import load_tokenizer
 from tests.reward_training.pairs import example
+from tests.rewards.kinds.scripted import context, spec
 
 EXAMPLES = [
     example("good", "bad", prompt="Hi"),
@@ -69,3 +74,39 @@ def test_a_prompt_loses_its_start_where_rows_are_cut(tokenizer: Any) -> None:
 def test_a_row_that_does_not_fit_can_be_refused(tokenizer: Any) -> None:
     with pytest.raises(DataError, match=r"data\.max_length=50"):
         read(tokenizer, max_length=50, overlong="error")
+
+
+def test_a_critique_is_read_where_the_kind_reads_it(tokenizer: Any) -> None:
+    """The scorer of kind `critique` has the same tokens. An unwritten critique is empty."""
+    critic = {"path": "Qwen/Qwen3-4B", "rubric": "Be strict."}
+    objective = CritiqueBradleyTerry(RewardLossConfig(critic=critic))
+    critiques = ("right", "wrong <s>")
+    rows = [replace(EXAMPLES[0], critiques=critiques), EXAMPLES[0]]
+    written, before = tokenized(rows, tokenizer, objective, RewardDataConfig()).items
+    kind = CritiqueReward(
+        spec(
+            "critique",
+            options=CritiqueReward.Options(scorer={"path": "x"}),
+            roles=("main", "scorer"),
+        ),
+        context(tokenizer),
+    )
+    rendered = kind.render_scorer(EXAMPLES[0].score_items, critiques)
+    assert [row.tolist() for row in written.tokens] == [list(each.token_ids) for each in rendered]
+    assert len(before.tokens[0]) == len(written.tokens[0]) - len("right")
+    reading = objective.reading
+    assert reading.reward_spec("rm/best", rows) == {
+        "kind": "critique",
+        **critic,
+        "scorer": {"path": "rm/best"},
+    }
+    answers = {"good": "right", "bad": "wrong <s>"}
+    assert reading.columns(rows[:1]) == {"extra_info": [{"critiques": answers}]}
+
+
+def test_a_critic_is_needed() -> None:
+    config = RewardTrainingConfig(objective="critique", out="rm")
+    config.data.train_files = "rows.jsonl"
+    config.model.path = "base"
+    (problem,) = settings_problems(config)
+    assert "loss.critic.path=" in problem

@@ -61,6 +61,9 @@ class RewardLossConfig:
     reward is 1 for the right answer (outcome), less the probability stated (rlcd)."""
     draws: int = positive(8)
     """rlcd and outcome: answers that are drawn for a question in each step."""
+    critic: dict[str, Any] = field(default_factory=dict)
+    """critique: entries of the reward that writes critiques (kind critique, without its scorer):
+    {path: Qwen/Qwen3-4B, rubric: ..., sampling: {max_tokens: 300}}."""
     label_mass: float = not_negative(0.1)
     """decision: coefficient of -log P(some answer), which keeps the answers likely among all
     tokens."""

@@ -11,6 +11,7 @@ OBJECTIVES: Registry[type[Objective]] = Registry(
     {
         "attributes": "rmrl.reward_training.objectives.attributes:AttributeRegression",
         "bradley_terry": "rmrl.reward_training.objectives.bradley_terry:BradleyTerry",
+        "critique": "rmrl.reward_training.objectives.critique:CritiqueBradleyTerry",
         "decision": "rmrl.reward_training.objectives.decision:Decision",
         "plackett_luce": "rmrl.reward_training.objectives.plackett_luce:PlackettLuce",
         "process": "rmrl.reward_training.objectives.process:Process",

@@ -34,7 +34,7 @@ class AnswerTokens(Reading):
     role: ClassVar[Literal["actor", "critic"]] = "actor"
     model_class: ClassVar[str] = "AutoModelForCausalLM"
     pipeline: ClassVar[str] = "text-generation"
-    is_scalar: ClassVar[bool] = False
+    ensembles: ClassVar[bool] = False
     # Differences of log-probabilities, whose normaliser is a sum over the vocabulary.
     exact: ClassVar[float] = 5e-5
     half: ClassVar[float] = 0.05

@@ -35,6 +35,11 @@ score = model(**tokens).logits[0]
         reads: list[Any] = []
         for example in examples:
             reads += conversations(example.score_items, tokenizer, neutral)
+        return self._rows(examples, reads, tokenizer)
+
+    def _rows(
+        self, examples: Sequence[Example], reads: Sequence[Any], tokenizer: Any
+    ) -> list[list[Row]]:
         rendered = iter(
             tokenize_all(reads, tokenizer, generation_prompt=False, where="the training data")
         )

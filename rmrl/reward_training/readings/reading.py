@@ -34,8 +34,8 @@ class Reading:
     """The saved model's class in transformers."""
     pipeline: ClassVar[str] = "text-classification"
     """Its task, as model hubs name it."""
-    is_scalar: ClassVar[bool] = True
-    """Whether each response has one number, which an ensemble's mean can be taken of."""
+    ensembles: ClassVar[bool] = True
+    """Whether adapters of several seeds can be one ensemble."""
     exact: ClassVar[float] = 1e-5
     """Largest difference between two engines' scores in float32."""
     half: ClassVar[float] = 0.02

@@ -24,7 +24,7 @@ _FORM = StepForm()
 class StepEnds(Reading):
     """A row is a conversation that ends with the response. Its outputs are the steps' logits."""
 
-    is_scalar: ClassVar[bool] = False
+    ensembles: ClassVar[bool] = False
     # vLLM takes an adapter's own head for scores at the last token alone.
     merged_only: ClassVar[frozenset[str]] = frozenset({"vllm"})
     pipeline: ClassVar[str] = "token-classification"

@@ -89,6 +89,11 @@ class BradleyTerryReward(Kind):
         """The model's input for each item."""
         return self._inputs().rendered(items)
 
+    def _conversations(
+        self, items: Sequence[ScoreItem], tokenizer: Any, neutral: Callable[[str], str]
+    ) -> list[Any]:
+        return conversations(items, tokenizer, neutral)
+
     def _inputs(self) -> Inputs:
         spec = self._spec
         tokenizer = self._context.tokenizer(self._path)
@@ -98,7 +103,7 @@ class BradleyTerryReward(Kind):
             if reads_all_at_once(spec):
                 assert spec.dropin is not None
                 return preprocess(spec.dropin, items, tokenizer)
-            return conversations(items, tokenizer, neutral)
+            return self._conversations(items, tokenizer, neutral)
 
         def tokens(reads: Sequence[Any], items: Sequence[ScoreItem]) -> list[Rendered]:
             return tokenized(spec, reads, items, tokenizer, generation_prompt=False)

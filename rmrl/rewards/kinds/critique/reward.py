@@ -17,7 +17,8 @@ from itertools import starmap
 from typing import Any, ClassVar
 
 from rmrl.inference.reward_engine_base import Runner, TextOutput
-from rmrl.rewards.kinds.bradley_terry.reward import classified, logits_of, prompt_text, prompt_turns
+from rmrl.rewards.kinds.bradley_terry.reward import classified, logits_of
+from rmrl.rewards.kinds.critique.scorer_reads import scorer_reads
 from rmrl.rewards.kinds.judge.asking import conversation_text, question_of
 from rmrl.rewards.kinds.judge.case import Case, judge_columns
 from rmrl.rewards.kinds.judge.judge import Judge
@@ -42,7 +43,6 @@ QUESTION = (
     "Write a short critique of the response: what is right, what is wrong, what is missing. Quote"
     " nothing at length and give no score."
 )
-INTRODUCTION = "A critique of the reply above:\n"
 
 
 class CritiqueReward(Kind):
@@ -99,10 +99,10 @@ class CritiqueReward(Kind):
             return []
         rendered, samples = await self._judge.answers(items, self._inputs())
         rows, inputs = readable(items, rendered)
-        critiques: list[list[_Critique]] = []
+        critiques: list[list[Critique]] = []
         for item, outputs, read in zip(rows, samples, inputs, strict=True):
             case = Case.of(item, read)
-            critiques.append([_Critique.of(case.sample(output)) for output in outputs])
+            critiques.append([Critique.of(case.sample(output)) for output in outputs])
         scores = await self._score_critiques(rows, critiques)
         judged = list(starmap(_result, zip(samples, scores, inputs, strict=True)))
         return self._judge.results(rendered, judged)
@@ -157,19 +157,12 @@ class CritiqueReward(Kind):
                 generation_prompt=False,
                 origin=origin,
             )
+        reads = scorer_reads(items, responses, critiques, tokenizer)
         where = f"reward '{self._spec.name}'"
-        reads: list[Any] = []
-        for item, response, critique in zip(items, responses, critiques, strict=True):
-            read: Any = (f"{prompt_text(item)}\n\n{response}", critique)
-            if tokenizer.chat_template:
-                reply = {"role": "assistant", "content": response}
-                remark = {"role": "user", "content": INTRODUCTION + critique}
-                read = [*prompt_turns(item), reply, remark]
-            reads.append(read)
         return tokenize_all(reads, tokenizer, generation_prompt=False, where=where)
 
     async def _score_critiques(
-        self, items: Sequence[ScoreItem], critiques: Sequence[Sequence[_Critique]]
+        self, items: Sequence[ScoreItem], critiques: Sequence[Sequence[Critique]]
     ) -> list[list[ScoreResult]]:
         """A result per critique; the scalar model reads those without a failure."""
         usable_items: list[ScoreItem] = []
@@ -195,14 +188,14 @@ class CritiqueReward(Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class _Critique:
+class Critique:
     """One critique, or the result where there is none."""
 
     text: str
     failure: ScoreResult | None = None
 
     @classmethod
-    def of(cls, sample: JudgeSample) -> _Critique:
+    def of(cls, sample: JudgeSample) -> Critique:
         """The critique that a sample holds."""
         output = sample.output
         text = sample.text
@@ -219,7 +212,7 @@ class _Critique:
         return cls(text)
 
     @classmethod
-    def _failed(cls, status: Status, detail: str) -> _Critique:
+    def _failed(cls, status: Status, detail: str) -> Critique:
         return cls("", ScoreResult(value=None, status=status, detail=detail))
 
 

@@ -436,12 +436,8 @@ class _Dispatcher:
         self.workers.remove(worker)
         self._selector.unregister(worker.channel)
         hung = overdue and not worker.loading
-        how = ""
-        if hung:
-            worker.end()
-        else:
-            how = worker.kill()
-        if hung or how == STILL_THERE:
+        how = worker.end() if hung else worker.kill()
+        if how == STILL_THERE:
             self._dying.append(worker)
         if not worker.calls:
             return

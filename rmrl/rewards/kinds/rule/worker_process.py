@@ -26,7 +26,7 @@ _MOST_ROUNDS = 100
 KILL_WAIT_S = 5.0
 """Seconds until waiting for a killed process is given up."""
 STILL_THERE = "cannot be killed"
-"""How it ended, where it has not ended within these."""
+"""How a process ended that is not gone yet."""
 
 
 class Plain:
@@ -154,12 +154,13 @@ class WorkerProcess:
         """Whether the process is gone."""
         return self.process.ended()
 
-    def end(self) -> None:
+    def end(self) -> str:
         """Kill the process and all that it started, without waiting for the seconds this takes on a
-        busy machine."""
+        busy machine. Returns STILL_THERE."""
         _kill_descendants(self.process.pid)
         _kill_group(self.process.pid)
         self.channel.close()
+        return STILL_THERE
 
     def reaped(self) -> bool:
         """Whether nothing of an ended process is left, not even its number; never waits."""

@@ -1,0 +1,183 @@
+"""Can a small model's stated probabilities be believed, after training on answers by cross-entropy,
+by RLCD (reward: correct less the probability stated) and by outcome (reward: correct)?
+
+    python -m benchmarks.decision_calibration --out benchmarks/results/decision_calibration.json
+
+Label sets come from ../shared/data (its README names sources and licences): whether a solution of a
+GSM8K problem is right, whether a response follows its prompt's instructions (IFEval), and which of
+two responses people prefer (PandaLM). A set's rows are split by prompt, the same way for every
+seed. There is one validation, behind the last step, so that nothing is chosen on the test rows.
+Runs that are done stay in --runs and are not trained again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = ROOT.parent / "shared" / "data"
+FIGURES = ("accuracy", "ece", "brier", "loss", "label_mass")
+Row = dict[str, Any]
+
+
+def read(name: str) -> Iterator[Row]:
+    """Yield a data set's rows."""
+    for line in (DATA / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
+        yield json.loads(line)
+
+
+def gsm8k() -> Iterator[Row]:
+    """Solutions by four models, right or wrong."""
+    for row in read("rollouts/gsm8k_openai_solutions"):
+        yield {
+            "prompt": row["question"],
+            "response": row["response"],
+            "question": "The final answer is correct.",
+            "label": row["is_correct"],
+        }
+
+
+def ifeval() -> Iterator[Row]:
+    """Responses that follow all instructions of their prompt, or do not."""
+    prompts = {row["id"]: row["prompt"] for row in read("rollouts/ifeval_prompts")}
+    for row in read("rollouts/ifeval_responses"):
+        if row["id"] in prompts:
+            yield {
+                "prompt": prompts[row["id"]],
+                "response": row["response"],
+                "question": "The response follows every instruction.",
+                "label": all(row["strict"]),
+            }
+
+
+def pandalm() -> Iterator[Row]:
+    """Two responses, of which three people prefer one."""
+    for row in read("pref/pandalm_human"):
+        (label, count), *_ = Counter(row["annotators"]).most_common()
+        if label and count > 1:
+            both = f"Response 1:\n{row['response_1']}\n\nResponse 2:\n{row['response_2']}"
+            yield {
+                "prompt": f"{row['instruction']}\n\n{row['input']}".strip(),
+                "response": both,
+                "question": "Which of the two responses is better?",
+                "answers": ["1", "2"],
+                "label": str(label),
+            }
+
+
+SETS: dict[str, Callable[[], Iterator[Row]]] = {
+    "gsm8k": gsm8k,
+    "ifeval": ifeval,
+    "pandalm": pandalm,
+}
+
+
+def write_split(name: str, folder: Path, settings: argparse.Namespace) -> dict[str, int]:
+    """Write train.jsonl and test.jsonl, split by prompt; return their sizes."""
+    rows = [row for row in SETS[name]() if len(str(row)) < settings.most_characters]
+    prompts = sorted({row["prompt"] for row in rows})
+    draw = random.Random(1)
+    draw.shuffle(prompts)
+    draw.shuffle(rows)
+    held_out = set(prompts[: len(prompts) // 3])
+    parts = {
+        "train": [row for row in rows if row["prompt"] not in held_out],
+        "test": [row for row in rows if row["prompt"] in held_out][: settings.test],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, chosen in parts.items():
+        lines = [json.dumps(row) + "\n" for row in chosen]
+        (folder / f"{part}.jsonl").write_text("".join(lines), encoding="utf-8")
+    return {part: len(chosen) for part, chosen in parts.items()}
+
+
+def train(folder: Path, decision: str, seed: int, settings: argparse.Namespace) -> Row:
+    """Train once, or read what an earlier call has trained; return the figures."""
+    run = folder / f"{decision}_{seed}"
+    if not (run / "best" / "README.md").exists():
+        command = [
+            *(sys.executable, "-m", "rmrl.main_rm", "objective=decision"),
+            *(f"loss.decision={decision}", f"model.path={settings.model}", f"out={run}"),
+            *(f"data.train_files={folder / 'train.jsonl'}", "data.overlong=drop"),
+            *(f"data.val_files={folder / 'test.jsonl'}", f"data.max_length={settings.max_length}"),
+            *(f"data.train_batch_size={settings.rows}", "trainer.test_freq=1000000"),
+            *(f"trainer.total_training_steps={settings.steps}", f"optim.lr={settings.lr}"),
+            *("fsdp_config.param_dtype=null", "model.enable_gradient_checkpointing=false"),
+            *("trainer.save_freq=8", "trainer.device=cpu", f"trainer.seed={seed}"),
+            *("trainer.logger=[jsonl]", "gate.engines=[hf]", "gate.texts=8"),
+            f"trainer.threads_per_process={settings.threads}",
+        ]
+        subprocess.run(command, check=True, cwd=ROOT)
+    report = json.loads((run / "report.json").read_text(encoding="utf-8"))
+    judges = {
+        name: {key: judge[key] for key in (*FIGURES, "calibration")}
+        for name, judge in report["judges"].items()
+    }
+    dropped = {part: len(report["data"][part]["dropped"]) for part in ("train", "held_out")}
+    return {"seed": seed, "judges": judges, "dropped": dropped, "run": report["run"]}
+
+
+def means(runs: list[Row], judge: str) -> dict[str, list[float]]:
+    """Return each figure's mean over the seeds, with the lowest and the highest."""
+    figures: dict[str, list[float]] = {}
+    for name in FIGURES:
+        values = [run["judges"][judge][name] for run in runs]
+        if name == "accuracy":
+            values = [value["value"] for value in values]
+        figures[name] = [
+            round(each, 4) for each in (statistics.fmean(values), min(values), max(values))
+        ]
+    return figures
+
+
+def main() -> None:
+    """Train the runs that are left, and write the figures after each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default=str(ROOT / ".models" / "smollm2"))
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
+    parser.add_argument("--decisions", nargs="+", default=["cross_entropy", "rlcd", "outcome"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--steps", type=int, default=64)
+    parser.add_argument("--rows", type=int, default=16)
+    parser.add_argument("--test", type=int, default=256)
+    parser.add_argument("--lr", type=float, default=3e-5)
+    parser.add_argument("--max-length", type=int, default=512)
+    parser.add_argument("--most-characters", type=int, default=4000)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--runs", type=Path, default=Path("runs/decision_calibration"))
+    parser.add_argument("--out", type=Path)
+    settings = parser.parse_args()
+    result: dict[str, Any] = {
+        "command": " ".join(["python -m benchmarks.decision_calibration", *sys.argv[1:]]),
+        "date": time.strftime("%Y-%m-%d"),
+        "sets": {},
+    }
+    for name in settings.sets:
+        folder = settings.runs.resolve() / name
+        figures: dict[str, Any] = {"rows": write_split(name, folder, settings), "decisions": {}}
+        result["sets"][name] = figures
+        for decision in settings.decisions:
+            runs: list[Row] = []
+            for seed in settings.seeds:
+                runs.append(train(folder, decision, seed, settings))
+                figures["decisions"][decision] = {"trained": means(runs, "trained"), "runs": runs}
+                figures["before"] = means(runs, "untrained head")
+                figures["prior"] = means(runs, "share of each answer")
+                text = json.dumps(result, indent=1) + "\n"
+                if settings.out:
+                    settings.out.write_text(text, encoding="utf-8")
+            print(name, decision, figures["decisions"][decision]["trained"], flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Critiques of the training rows, written by rmrl's own engines before the first step.
+
+<out>/critiques.sqlite    verdict cache: a run that is broken off asks for the missing ones alone
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from rmrl.inference.reward_engine_base import Runner
+from rmrl.offline.rewards import AsyncRewards
+from rmrl.reward_training.check_reward_training import CheckedRewardTraining, with_split
+from rmrl.reward_training.example import Example
+from rmrl.reward_training.readings.critique_turn import CritiqueTurn
+from rmrl.rewards.kinds.bradley_terry.reward import BradleyTerryReward
+from rmrl.rewards.kinds.critique.reward import Critique, CritiqueReward
+from rmrl.rewards.kinds.critique.scorer_reads import scorer_reads
+from rmrl.rewards.kinds.judge.case import Case
+from rmrl.rewards.kinds.shared.rendering import fill_in, readable
+from rmrl.types import ScoreItem, ScoreResult
+
+_log = logging.getLogger(__name__)
+
+CACHE = "critiques.sqlite"
+_CRITIC = "critic"
+_WRITER = "rmrl.reward_training.critics:CritiqueWriter"
+
+
+class CritiqueWriter(CritiqueReward):
+    """The critic alone. `raw_text` is the critique, and the score its number of words."""
+
+    roles: ClassVar[Mapping[str, Runner]] = {"main": "generate"}
+
+    @classmethod
+    def check_options(cls, options: CritiqueReward.Options, where: str) -> list[str]:
+        """Nothing: it has no scorer."""
+        del options, where
+        return []
+
+    async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
+        """Return the first critique of each response, or why there is none."""
+        rendered, samples = await self._judge.answers(items, self._inputs())
+        rows, inputs = readable(items, rendered)
+        results: list[ScoreResult] = []
+        for item, outputs, read in zip(rows, samples, inputs, strict=True):
+            critique = Critique.of(Case.of(item, read).sample(outputs[0]))
+            count = float(len(critique.text.split()))
+            written = ScoreResult(value=count, raw_text=critique.text)
+            results.append(critique.failure or written)
+        return fill_in(rendered, results)
+
+
+class GivenCritiques(BradleyTerryReward):
+    """A scalar model behind critiques that the rows bring: extra_info.critiques, {response:
+    critique}."""
+
+    def _conversations(self, items: Sequence[ScoreItem], tokenizer: Any, neutral: Any) -> list[Any]:
+        critiques = [neutral(item.extra_info["critiques"][item.response]) for item in items]
+        responses = [neutral(item.response) for item in items]
+        return scorer_reads(items, responses, critiques, tokenizer)
+
+
+async def with_critiques(checked: CheckedRewardTraining) -> CheckedRewardTraining:
+    """Return the work with a critique for each response, where its objective reads them. Rows of
+    which the critic has none for some response are left out and counted."""
+    parts = checked.split
+    if not isinstance(checked.objective.reading, CritiqueTurn):
+        return checked
+    if all(example.critiques for example in parts.train):
+        return checked
+    examples = [*parts.train, *parts.held_out]
+    _log.info(f"writing critiques of {sum(len(each.responses) for each in examples)} responses")
+    texts = iter(await _written(checked, examples))
+    known: list[list[Example]] = []
+    for part in (parts.train, parts.held_out):
+        done = [(example, next(texts)) for example in part]
+        known.append([replace(each, critiques=tuple(own)) for each, own in done if all(own)])
+    missing = len(examples) - sum(map(len, known))
+    train, held_out = known
+    split = replace(parts, train=train, held_out=held_out, without_critique=missing)
+    return await asyncio.to_thread(with_split, checked, split)
+
+
+async def _written(
+    checked: CheckedRewardTraining, examples: Sequence[Example]
+) -> list[list[str | None]]:
+    config = {
+        "reward": {
+            "models": [_CRITIC],
+            "specs": {_CRITIC: {"kind": _WRITER, **checked.config.loss.critic}},
+            "cache": {"path": str(checked.out / CACHE)},
+        },
+        "trainer": {"device": checked.device},
+        "columns": ["raw"],
+    }
+    rewards = await asyncio.to_thread(AsyncRewards, config)
+    async with rewards:
+        prompts = [example.plain_prompt for example in examples]
+        table = await rewards.score(prompts, [list(each.responses) for each in examples])
+    scores, texts = table[f"score_{_CRITIC}"], table[f"raw_{_CRITIC}"]
+    return [
+        [text if score is not None else None for score, text in zip(*row, strict=True)]
+        for row in zip(scores, texts, strict=True)
+    ]
