@@ -77,7 +77,7 @@ def test_a_row_that_does_not_fit_can_be_refused(tokenizer: Any) -> None:
 
 
 def test_a_critique_is_read_where_the_kind_reads_it(tokenizer: Any) -> None:
-    """The scorer of kind `critique` has the same tokens. An unwritten critique is empty."""
+    """Kind `critique` reads the same tokens. An unwritten critique is empty."""
     critic = {"path": "Qwen/Qwen3-4B", "rubric": "Be strict."}
     objective = CritiqueBradleyTerry(RewardLossConfig(critic=critic))
     critiques = ("right", "wrong <s>")
