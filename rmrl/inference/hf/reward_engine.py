@@ -43,6 +43,8 @@ from rmrl.inference.reward_engine_base import (
 from rmrl.inference.vllm.sampling import decoded, generation_options
 from rmrl.models.checkpoint_inspect import architecture, check_label_head, check_token_head
 
+_SHOWN = 5
+"""Names of tensors that an error lists."""
 _LOADERS = {
     "ForSequenceClassification": "AutoModelForSequenceClassification",
     "ForTokenClassification": "AutoModelForTokenClassification",
@@ -183,8 +185,11 @@ class HFEngine:
                     break
         try:
             loader = getattr(transformers, loader_name)
-            model = loader.from_pretrained(
-                self.spec.path, dtype=getattr(torch, self.spec.dtype), trust_remote_code=trust
+            model, loading = loader.from_pretrained(
+                self.spec.path,
+                dtype=getattr(torch, self.spec.dtype),
+                trust_remote_code=trust,
+                output_loading_info=True,
             )
             if self.spec.runner == "generate":
                 self._tokenizer = transformers.AutoTokenizer.from_pretrained(
@@ -195,6 +200,16 @@ class HFEngine:
             raise EngineLoadError(
                 f"transformers could not load '{self.spec.path}': {error}"
             ) from error
+        missing = sorted(loading["missing_keys"])[:_SHOWN]
+        if missing and loader_name.endswith("Classification") and not self.spec.adapters:
+            # transformers draws them at random, and the scores would look like scores.
+            surplus = sorted(loading["unexpected_keys"])[:_SHOWN]
+            raise EngineLoadError(
+                f"'{self.spec.path}' lacks {', '.join(missing)}, which its class reads, and holds"
+                f" {', '.join(surplus) or 'nothing'} instead, so its scores would be random; a"
+                " reward model that another trainer saved becomes a classifier with"
+                " rmrl export reward_model=<folder> out=<folder>"
+            )
         heads = (getattr(model, "score", None), getattr(model, "classifier", None))
         if self.spec.runner == "token_pooling" and heads == (None, None):
             raise EngineLoadError(

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError, RewardError
 from rmrl.inference.reward_engine_base import EngineSpec, GenerateRequest, PoolingRequest
@@ -48,6 +49,16 @@ def alone(path: Path, sequences: list[tuple[int, ...]], **more: Any) -> list[flo
             ).logits.item()
             for i, s in enumerate(sequences)
         ]
+
+
+def test_a_head_by_another_name_is_not_drawn_at_random(folder: Path) -> None:
+    path = write_llama_scorer(folder / "renamed")
+    tensors = load_file(path / "model.safetensors")
+    tensors["value_head.weight"] = tensors.pop("score.weight")
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    engine = build_engine(spec(path, "pooling"))
+    with pytest.raises(EngineLoadError, match=r"lacks score\.weight.*holds value_head\.weight"):
+        engine.start()
 
 
 def test_padded_batches_equal_single_sequences(folder: Path) -> None:
