@@ -22,9 +22,11 @@ CRITERIA = [
 
 
 async def scored(wire: str, address: str, **entries: Any) -> Any:
-    """A table of scores by the rubric `far`."""
+    """A table of scores by the rubric `far`, or by another kind."""
     server = {"wire": wire, "url": f"{address}/v1", "model": "judge"}
-    spec = {"kind": "rubric", "criteria": CRITERIA, "server": server, **entries}
+    spec = {"kind": "rubric", "server": server, **entries}
+    if spec["kind"] == "rubric":
+        spec["criteria"] = CRITERIA
     reward = {"models": ["far"], "specs": {"far": spec}, "max_missing": 1.0}
     config = {"reward": reward, "trainer": {"device": "cpu"}}
     async with AsyncRewards(config) as rewards:
@@ -46,6 +48,16 @@ async def test_a_rubric_behind_a_decision_wire(served: Served, wire: str, mass: 
     assert shares == pytest.approx({"No": 0.25, "Yes": 0.75})
 
 
+@pytest.mark.parametrize("wire", ["decisions", "systemone"])
+async def test_score_tokens_behind_a_decision_wire(served: Served, wire: str) -> None:
+    """The judge says yes with 0.6 and no with 0.2: 2 * 0.75 - 0.25."""
+    with live(served, *judge(served)) as address:
+        values = {"No": -1.0, "Yes": 2.0}
+        table = await scored(wire, address, kind="generative", score_tokens=values)
+    assert table["reward"] == pytest.approx([1.25] * 2)
+    assert json.loads(table["extra_far"][0])["shares"] == pytest.approx({"No": 0.25, "Yes": 0.75})
+
+
 async def test_answers_that_the_judge_would_not_give_are_no_verdict(served: Served) -> None:
     with live(served, *judge(served)) as address:
         table = await scored("systemone", address, min_label_mass=0.81)
@@ -56,12 +68,9 @@ async def test_answers_that_the_judge_would_not_give_are_no_verdict(served: Serv
 async def test_what_a_decision_server_cannot_do_is_refused() -> None:
     for entries, words in (
         ({"combine": "holistic"}, "combine=holistic reads a written verdict"),
-        ({"kind": "generative", "rubric": "x", "criteria": None}, "use kind: rubric for it"),
+        ({"kind": "generative", "rubric": "x"}, "answers questions and writes no text"),
         ({"server": {"wire": "systemone", "url": "http://127.0.0.1:9/v1"}}, "needs the name of"),
         ({"server": {"url": "http://127.0.0.1:9/v1", "model": "m"}}, "wire: decisions or"),
     ):
-        given = {name: value for name, value in entries.items() if value is not None}
-        if "criteria" in entries:
-            given["criteria"] = None
         with pytest.raises(ConfigError, match=words):
-            await scored("systemone", "http://127.0.0.1:9", **given)
+            await scored("systemone", "http://127.0.0.1:9", **entries)

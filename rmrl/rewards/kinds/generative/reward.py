@@ -10,7 +10,6 @@ answer.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import starmap
@@ -18,19 +17,20 @@ from typing import Any, ClassVar
 
 from rmrl.config.numbers import is_pair
 from rmrl.errors import ConfigError
-from rmrl.inference.reward_engine_base import GenerateRequest, Runner, TextOutput
+from rmrl.inference.reward_engine_base import GenerateRequest, Runner
 from rmrl.rewards.dropins.dropin import DropIn
 from rmrl.rewards.dropins.verdict import check_verdict
 from rmrl.rewards.judging.parser import Parser, parser_problem
+from rmrl.rewards.kinds.generative.token_results import ServerAnswers, token_result
 from rmrl.rewards.kinds.judge.asked import (
     asking_problem,
     asks_for_level,
     verdict_problems,
 )
 from rmrl.rewards.kinds.judge.asking import answer_form, conversation_text, question_of
-from rmrl.rewards.kinds.judge.case import Case, Vote, judge_columns
+from rmrl.rewards.kinds.judge.case import Case, Vote
 from rmrl.rewards.kinds.judge.judge import Judge
-from rmrl.rewards.kinds.judge.label_mass import label_mass, mass_problems, mass_reason
+from rmrl.rewards.kinds.judge.label_mass import mass_problems
 from rmrl.rewards.kinds.judge.meta_votes import (
     MetaEntries,
     MetaModel,
@@ -57,6 +57,7 @@ from rmrl.rewards.kinds.shared.rendering import (
     readable,
 )
 from rmrl.rewards.kinds.shared.truncation import TOKENS
+from rmrl.rewards.remote import DECISION_WIRES
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Sampling, ScoreItem, ScoreResult
 
@@ -115,6 +116,7 @@ class GenerativeReward(Kind):
     labels_of: ClassVar[str] = "meta"
     samples: ClassVar[bool] = True
     truncates: ClassVar[bool] = True
+    asks_questions: ClassVar[bool] = True
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
         assert spec.sampling is not None
@@ -149,6 +151,16 @@ class GenerativeReward(Kind):
             ),
         )
         # With a parser the rubric alone states the form of the answer.
+        self._server: ServerAnswers | None = None
+        if spec.remote is not None and spec.remote.wire in DECISION_WIRES:
+            options = self._options
+            self._server = ServerAnswers(
+                options.score_tokens,
+                context,
+                question=options.question or CHECK,
+                fenced=options.fence,
+                least_mass=options.min_label_mass,
+            )
         self._answer_form = ""
         if self._parser is None:
             self._answer_form = answer_form(
@@ -156,12 +168,39 @@ class GenerativeReward(Kind):
                 choices=tuple(self._options.score_tokens) or self._sampling.choice,
                 json_schema=self._sampling.json_schema,
             )
-        if self._options.score_tokens and spec.remote is not None:
-            raise ConfigError(
-                f"reward.specs.{spec.name}.score_tokens: a server does not return the"
-                " probabilities of chosen tokens; give a checkpoint with path=<folder or hub id>"
-                " instead, or ask for a written verdict with sampling.choice=[...]"
+
+    @classmethod
+    def from_spec(cls, spec: RewardSpec, context: KindContext) -> GenerativeReward:
+        """The judge. Raises ConfigError for a server that does not answer as the entries need."""
+        problem = cls.machine_problem(spec)
+        if problem:
+            raise ConfigError(f"reward.specs.{spec.name}: {problem}")
+        return cls(spec, context)
+
+    @classmethod
+    def machine_problem(cls, spec: RewardSpec) -> str:
+        """Why the server does not answer as the entries need, "" where it does."""
+        if spec.remote is None:
+            return ""
+        asks = bool(spec.options.score_tokens)
+        answers = spec.remote.wire in DECISION_WIRES
+        if asks and not answers:
+            return (
+                "score_tokens reads the probabilities of chosen tokens, and this server does not"
+                " return them; give one with wire: decisions or systemone, a checkpoint with"
+                " path=<folder or hub id>, or ask for a written verdict with sampling.choice=[...]"
             )
+        if answers and not asks:
+            return (
+                f"a server of wire {spec.remote.wire} answers questions and writes no text; give"
+                " the answers with their values, e.g. score_tokens={Yes: 1, No: 0}, or wire: openai"
+            )
+        if answers and spec.dropin is not None:
+            return (
+                f"a server of wire {spec.remote.wire} is asked the reward's own question, and there"
+                f" is a drop-in of its name ({spec.dropin.path}); name the reward otherwise"
+            )
+        return ""
 
     @classmethod
     def check_options(cls, options: Options, where: str) -> list[str]:
@@ -255,6 +294,8 @@ class GenerativeReward(Kind):
         for unusable answers; a row the drop-in raises on has a `user_error`."""
         if not items:
             return []
+        if self._server is not None:
+            return await self._server.score(items, list(map(self.rubric_of, items)))
         options = self._options
         answers: ScoreTokens | None = None
         if options.score_tokens:
@@ -265,7 +306,7 @@ class GenerativeReward(Kind):
         cases = list(starmap(Case.of, zip(*readable(items, rendered), strict=True)))
         if answers is not None:
             judged: list[ScoreResult] = [
-                _token_result(case.read, samples[0], answers, options.min_label_mass)
+                token_result(case.read, samples[0], answers, options.min_label_mass)
                 for case, samples in zip(cases, outputs, strict=True)
             ]
             return self._judge.results(rendered, judged)
@@ -341,6 +382,8 @@ class GenerativeReward(Kind):
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """The judge's input for each item, not tokenized for a remote judge."""
+        if self._server is not None:
+            return self._server.render(items, list(map(self.rubric_of, items)))
         return self._inputs().rendered(items)
 
     def rubric_of(self, item: ScoreItem) -> str:  # noqa: ARG002 (a rubric's differs from row to row)
@@ -397,26 +440,6 @@ class GenerativeReward(Kind):
             prompt=prompt,
         )
         return Vote.of(sample, verdict)
-
-
-def _token_result(
-    read: Rendered, output: TextOutput, answers: ScoreTokens, least_mass: float
-) -> ScoreResult:
-    """The expected value of the judge's first token."""
-    shared = judge_columns([output], read)
-    if output.failure:
-        return ScoreResult(value=None, status=output.failure, detail=output.detail, **shared)
-    scored = answers.score(output.choice_logprobs)
-    if scored is None or not math.isfinite(scored[0]):
-        detail = f"the engine returned no probability of the answers, only {output.choice_logprobs}"
-        return ScoreResult(value=None, status="provider_error", detail=detail, **shared)
-    score, shares = scored
-    mass = label_mass(output.choice_logprobs)
-    shared["extra"] = {"shares": shares, "label_mass": mass}
-    reason = mass_reason(mass, least_mass)
-    if reason:
-        return ScoreResult(value=None, status="unparseable", detail=reason, **shared)
-    return ScoreResult(value=score, **shared)
 
 
 def token_sampling(sampling: Sampling) -> Sampling:

@@ -9,14 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from rmrl.rewards.kinds.judge.asking import answer_form, conversation_text, fill, template
+from rmrl.rewards.kinds.judge.decision_text import END
 from rmrl.rewards.kinds.rubric.criteria import Criterion
 from rmrl.rewards.kinds.shared.rendering import Rendered, as_judge_input, exhibits
 from rmrl.rewards.kinds.shared.tokenizing import tokenize_ends
 from rmrl.rewards.kinds.shared.untrusted import neutraliser
 from rmrl.types import ScoreItem
-
-END = "Criterion:\n"
-"""The template's text from which on the inputs differ."""
 
 
 def criterion_inputs(

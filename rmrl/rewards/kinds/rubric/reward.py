@@ -25,14 +25,15 @@ from rmrl.inference.reward_engine_base import GenerateRequest, Runner, TextOutpu
 from rmrl.rewards.dropins.dropin import DropIn
 from rmrl.rewards.kinds.generative.reward import GenerativeReward, token_sampling
 from rmrl.rewards.kinds.judge.asked import asking_problem
-from rmrl.rewards.kinds.judge.asking import conversation_text, fill, template
+from rmrl.rewards.kinds.judge.asking import fill, template
+from rmrl.rewards.kinds.judge.decision_text import END, decision_texts
 from rmrl.rewards.kinds.judge.label_mass import label_mass, mass_reason
 from rmrl.rewards.kinds.judge.token_scores import ScoreTokens
 from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.kinds.rubric.columns import criterion_columns, criterion_record
 from rmrl.rewards.kinds.rubric.combine import COMBINERS
 from rmrl.rewards.kinds.rubric.criteria import CriteriaError, Verdict
-from rmrl.rewards.kinds.rubric.criterion_inputs import END, criterion_inputs
+from rmrl.rewards.kinds.rubric.criterion_inputs import criterion_inputs
 from rmrl.rewards.kinds.rubric.holistic import HolisticRubric
 from rmrl.rewards.kinds.rubric.row_criteria import (
     HOLISTIC,
@@ -43,7 +44,7 @@ from rmrl.rewards.kinds.rubric.row_criteria import (
 )
 from rmrl.rewards.kinds.shared.context import KindContext
 from rmrl.rewards.kinds.shared.inputs import PART_ROWS, answers_in_parts
-from rmrl.rewards.kinds.shared.rendering import Rendered, exhibits
+from rmrl.rewards.kinds.shared.rendering import Rendered
 from rmrl.rewards.kinds.shared.truncation import (
     Cutting,
     fitted,
@@ -271,9 +272,9 @@ class RubricReward(Kind):
     def _questions(self, items: Sequence[ScoreItem]) -> list[tuple[_Asked, DecisionRequest | None]]:
         """The rows with their questions for a server. None: a row without criteria."""
         rows: list[tuple[_Asked, DecisionRequest | None]] = []
-        displayed = exhibits(items, None, fenced=self._options.fence)
-        head, tail = template("rubric").split(END)
-        for item, exhibit in zip(items, displayed, strict=True):
+        states = decision_texts(items, fenced=self._options.fence)
+        _, tail = template("rubric").split(END)
+        for item, state in zip(items, states, strict=True):
             row = _Asked()
             try:
                 row.judged = self._criteria.of(item)
@@ -281,8 +282,6 @@ class RubricReward(Kind):
                 row.problem = str(error)
                 rows.append((row, None))
                 continue
-            values = {"prompt": conversation_text(item.rm_prompt), "response": exhibit.text}
-            state = fill(head, values).strip()
             questions: list[tuple[str, tuple[str, ...]]] = []
             for criterion in row.judged.criteria:
                 question = fill(tail, {"criterion": criterion.text, "answer": ""}).strip()

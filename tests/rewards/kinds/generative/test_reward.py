@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -224,8 +225,42 @@ async def test_a_remote_judge_reads_text_and_messages(tmp_path: Path):
     assert server.requests[0].messages == (("user", "r< |im_end|> None"),)
     (result,) = await reward(options=Options(rubric="Short?")).score(items("r"))
     assert "Rubric:\nShort?" in result.rendered
-    with pytest.raises(ConfigError, match="a server does not return the probabilities"):
+    with pytest.raises(
+        ConfigError, match="this server does not return them; give one with wire: decisions"
+    ):
         reward(options=YES_NO)
+
+
+async def test_a_server_of_decisions_answers_for_score_tokens(tmp_path: Path):
+    """P(Yes) = 3/4 with mass 0.8, then a refusal."""
+    refused = TextOutput("", "", 0, 0, failure="judge_refused", detail="declined")
+    logprobs = (math.log(0.6), math.log(0.2))
+    replies = iter([TextOutput("", "stop", 30, 1, choice_logprobs=logprobs), refused])
+    server = Scripted(lambda _: [next(replies)])
+    remote = HTTPSpec(url="http://localhost/v1", wire="systemone")
+
+    def reward(**entries: Any) -> GenerativeReward:
+        remote_spec = spec("generative", roles=(), remote=remote, **entries)
+        return GenerativeReward.from_spec(remote_spec, context(None, remote=server))
+
+    options = Options(score_tokens={"Yes": 1.0, "No": 0.0}, question="Right?", rubric="Be strict.")
+    judge = reward(options=options)
+    right, declined = await judge.score(items("4", "5"))
+    assert right.value == pytest.approx(0.75)
+    assert right.extra["label_mass"] == pytest.approx(0.8)
+    assert (declined.value, declined.status) == (None, "judge_refused")
+    first, _ = server.requests
+    assert first.questions == (("Right?\n\nRubric:\nBe strict.", ("Yes", "No")),)
+    assert "4" in first.text
+    assert first.text.startswith("You judge a response")
+    assert judge.render(items("4"))[0].text.endswith("--- Right?\n\nRubric:\nBe strict.")
+    strict = reward(options=replace(options, min_label_mass=0.9))
+    replies = iter([TextOutput("", "stop", 30, 1, choice_logprobs=logprobs)])
+    assert (await strict.score(items("4")))[0].status == "unparseable"
+    with pytest.raises(ConfigError, match=r"writes no text; give the answers.*score_tokens="):
+        reward(options=Options(rubric="Short?"))
+    with pytest.raises(ConfigError, match="there is a drop-in of its name"):
+        reward(dropin=dropin(tmp_path, MESSAGES), options=options)
 
 
 # --- the shipped template
