@@ -65,7 +65,7 @@ shares = model(**tokens).logits[0, -1, answers].softmax(-1)
             try:
                 ids = answers.ids_after(read.text)
             except ConfigError as error:
-                raise DataError(f"{example.place}: {' '.join(error.problems)}") from error
+                raise DataError(f"{example.place}: {'; '.join(error.problems)}") from error
             rows.append(
                 [
                     Row(np.asarray((*read.token_ids, each), np.int32), (len(read.token_ids),))

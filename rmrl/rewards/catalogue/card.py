@@ -28,6 +28,8 @@ class Card:
     """Preset -> its licence, of those that differ from `licence`."""
     reads: str
     """The model's input and answer, and the score that comes of it."""
+    trained: str
+    """What it learned from, in a few words after its paper."""
     paper: str
     source: str
     """Origin of the prompt and of the form of the answer."""

@@ -24,6 +24,7 @@ def catalogue_text() -> str:
         for notice in filter(None, notices):
             lines += _indented("terms", notice)
         lines += _indented("reads", card.reads)
+        lines += _indented("trained", card.trained)
         lines += _indented("paper", card.paper)
         lines += _indented("source", card.source)
         lines += _indented("tried", card.tried)
@@ -40,6 +41,16 @@ def catalogue_rows() -> list[str]:
         model = f"[{preset.path}](https://huggingface.co/{preset.path})"
         kind = preset.spec["kind"]
         rows.append(f"| `{preset.name}` | {model} | `{kind}` | {preset.licence.name} |")
+    return rows
+
+
+def training_rows() -> list[str]:
+    """The page's table on how the families were trained."""
+    rows = ["| family | trained | paper |", "|---|---|---|"]
+    cards = {preset.card.title: preset.card for preset in presets().values()}
+    for title, card in cards.items():
+        number = card.paper.rpartition("/")[2]
+        rows.append(f"| {title} | {card.trained} | [{number}]({card.paper}) |")
     return rows
 
 

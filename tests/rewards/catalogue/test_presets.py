@@ -20,7 +20,7 @@ from rmrl.inference.reward_engine_base import EngineSpec, PoolingRequest
 from rmrl.main_show import main as show
 from rmrl.models.checkpoint_inspect import check_scalar_head
 from rmrl.rewards.catalogue.find import presets
-from rmrl.rewards.catalogue.listing import catalogue_rows, catalogue_text
+from rmrl.rewards.catalogue.listing import catalogue_rows, catalogue_text, training_rows
 from rmrl.rewards.entries.listing import reward_table
 from rmrl.rewards.entries.resolve import Resolved
 from rmrl.rewards.kinds import REWARD_KINDS
@@ -214,8 +214,9 @@ def test_every_card_is_whole() -> None:
         card = preset.card
         assert preset.spec["kind"] in REWARD_KINDS, name
         assert preset.path.count("/") == 1, name
-        for text in (card.title, card.reads, card.tried, card.source, preset.licence.name):
+        for text in (card.title, card.reads, card.trained, card.tried, card.source):
             assert text.strip(), name
+        assert preset.licence.name.strip(), name
         assert card.paper.startswith("https://arxiv.org/abs/"), name
         assert set(card.licences) <= set(card.models), name
     assert len({preset.card.title for preset in presets().values()}) == len(
@@ -226,6 +227,7 @@ def test_every_card_is_whole() -> None:
 def test_the_page_has_the_table_of_the_files() -> None:
     page = (ROOT / "docs" / "rewards" / "catalogue.md").read_text(encoding="utf-8")
     assert "\n".join(catalogue_rows()) in page
+    assert "\n".join(training_rows()) in page, "\n".join(training_rows())
 
 
 def test_rmrl_show_lists_the_catalogue(
