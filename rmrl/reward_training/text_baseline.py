@@ -1,5 +1,5 @@
 """The baseline that reads words and no order: a logistic regression on the difference of the two
-responses' TF-IDF vectors. A reward model has to beat it."""
+responses' TF-IDF vectors, or on one text's. A reward model has to beat it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sklearn.model_selection import GroupKFold
 from rmrl.reward_training.example import Example
 
 MOST_PAIRS = 20_000
-"""Pairs that the baseline learns from."""
+"""Pairs, or texts, that the baseline learns from."""
 _FOLDS = 5
 _WORDS = 50_000
 
@@ -25,8 +25,7 @@ class TextBaseline:
     def __init__(self, pairs: Sequence[Example]) -> None:
         """Raises ValueError where the responses hold no word twice."""
         pairs = pairs[:MOST_PAIRS]
-        texts = [text for pair in pairs for text in pair.responses]
-        self._words = TfidfVectorizer(sublinear_tf=True, min_df=2, max_features=_WORDS).fit(texts)
+        self._words = _words([text for pair in pairs for text in pair.responses])
         differences: Any = self._differences(pairs)
         # Without an intercept a pair and its mirror image say the same.
         signs = np.where(np.arange(len(pairs)) % 2, -1, 1)
@@ -41,6 +40,30 @@ class TextBaseline:
         better: Any = self._words.transform([pair.responses[0] for pair in pairs])
         worse: Any = self._words.transform([pair.responses[1] for pair in pairs])
         return better - worse
+
+
+def class_probabilities(
+    texts: Sequence[str], labels: Sequence[int], unseen: Sequence[str], *, count: int
+) -> np.ndarray | None:
+    """Return P(class), [unseen, count], by texts with their classes. None where these hold no word
+    twice, or one class alone."""
+    texts = texts[:MOST_PAIRS]
+    labels = labels[:MOST_PAIRS]
+    if len(set(labels)) < 2:
+        return None
+    try:
+        words = _words(texts)
+    except ValueError:
+        return None
+    model = LogisticRegression(max_iter=1000).fit(words.transform(texts), labels)
+    probabilities_NK = np.zeros((len(unseen), count))
+    probabilities_NK[:, model.classes_] = model.predict_proba(words.transform(unseen))
+    return probabilities_NK
+
+
+def _words(texts: Sequence[str]) -> TfidfVectorizer:
+    """Raises ValueError where no word stands in two texts."""
+    return TfidfVectorizer(sublinear_tf=True, min_df=2, max_features=_WORDS).fit(texts)
 
 
 def fitted(pairs: Sequence[Example]) -> TextBaseline | None:

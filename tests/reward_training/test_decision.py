@@ -174,6 +174,21 @@ def test_figures_and_the_prior(tmp_path: Path) -> None:
     assert [row[0] for row in decision.table(judges)[1:]] == list(judges)
 
 
+def test_words_are_a_judge(tmp_path: Path) -> None:
+    """The label follows from a word. A question without training rows has equal shares."""
+    rows = [
+        {**ROW, "response": f"{word} {number}", "label": word == "indeed"}
+        for number in range(20)
+        for word in ("indeed", "sorry")
+    ]
+    train = read(tmp_path, *rows)
+    held_out = read(tmp_path, *rows[:4], {**ROW, "question": "New?"})
+    judges = Decision(RewardLossConfig()).report(train, held_out, {}, seed=1)
+    assert judges["words"]["accuracy"]["value"] >= 4 / 5
+    assert judges["words"]["brier"] < judges["share of each answer"]["brier"] / 2
+    assert judges["words"]["label_mass"] == pytest.approx(1)
+
+
 def test_few_questions_stand_in_the_section_and_many_in_the_rows(tmp_path: Path) -> None:
     reading = Decision(RewardLossConfig()).reading
     few = read(tmp_path, ROW, ORDERED, ROW)

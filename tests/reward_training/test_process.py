@@ -177,6 +177,16 @@ def test_figures_and_baselines(tmp_path: Path) -> None:
     assert [row[0] for row in PROCESS.table(judges)[1:]] == list(judges)
 
 
+def test_words_are_a_judge(tmp_path: Path) -> None:
+    """A step with "sorry" is wrong. The step behind it has no label."""
+    steps = ["indeed 1", "sorry 2", "indeed 3"]
+    rows = [{"problem": f"Q{n}", "steps": steps, "label": 1} for n in range(20)]
+    examples = [read(tmp_path, row) for row in rows]
+    judges = PROCESS.report(examples, examples[:3], {}, seed=1)
+    assert judges["words"]["auc"] == 1
+    assert judges["words"]["first_wrong"]["value"] == 1
+
+
 def test_rows_of_processbench_become_steps(tmp_path: Path, tokenizer: Any) -> None:
     """Those of the benchmark where they are here, else some like them."""
     path = PROCESSBENCH

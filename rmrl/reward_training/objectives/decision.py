@@ -32,6 +32,7 @@ from rmrl.reward_training.labelled_batch import LabelledBatch
 from rmrl.reward_training.objectives.objective import Objective, Outputs, Targets, rows_of_items
 from rmrl.reward_training.readings.answer_tokens import AnswerTokens
 from rmrl.reward_training.readings.reading import Reading
+from rmrl.reward_training.text_baseline import class_probabilities
 
 _BINS = 10
 _CONFIDENCE = 0.95
@@ -99,9 +100,14 @@ class Decision(Objective):
         *,
         seed: int,
     ) -> dict[str, Any]:
-        """Return figures for each judge. The answers' shares in the training rows, by question, are
-        a judge as well."""
-        judges = {**outputs, "share of each answer": _prior(train, held_out)}
+        """Return figures for each judge. The answers' shares in the training rows, by question, and
+        a logistic regression on words are judges as well."""
+        prior = _prior(train, held_out)
+        judges = {
+            **outputs,
+            "words": _words(train, held_out, prior),
+            "share of each answer": prior,
+        }
         report: dict[str, Any] = {}
         for name, each in judges.items():
             matches = [label for _, label in _choices(held_out, each)]
@@ -164,17 +170,40 @@ def _means(examples: Sequence[Example], outputs: Outputs) -> dict[str, float]:
     return means
 
 
+def _about(example: Example) -> tuple[str, tuple[str, ...]]:
+    return example.question, example.answers
+
+
+def _log_outputs(shares_K: np.ndarray) -> list[list[float]]:
+    """Return shares as a judge's outputs. None is rarer than `_RARE`."""
+    kept_K = np.maximum(shares_K, _RARE)
+    return [[float(each)] for each in np.log(kept_K / kept_K.sum())]
+
+
 def _prior(train: Sequence[Example], held_out: Sequence[Example]) -> Outputs:
     """Return each answer's log share among the training rows with the question."""
     sums: dict[tuple[str, tuple[str, ...]], np.ndarray] = {}
     for example in train:
-        about = (example.question, example.answers)
         label_K = np.asarray(example.distribution)
-        sums[about] = sums.get(about, np.zeros(len(label_K))) + label_K
+        sums[_about(example)] = sums.get(_about(example), np.zeros(len(label_K))) + label_K
     outputs: list[list[list[float]]] = []
     for example in held_out:
-        equal_K = np.ones(len(example.answers))
-        sum_K = sums.get((example.question, example.answers), equal_K)
-        shares_K = np.maximum(sum_K / sum_K.sum(), _RARE)
-        outputs.append([[float(each)] for each in np.log(shares_K / shares_K.sum())])
+        sum_K = sums.get(_about(example), np.ones(len(example.answers)))
+        outputs.append(_log_outputs(sum_K / sum_K.sum()))
+    return outputs
+
+
+def _words(train: Sequence[Example], held_out: Sequence[Example], prior: Outputs) -> Outputs:
+    """Return each answer's log share by the words of prompt and response. A question with too few
+    rows has its `prior`."""
+    outputs = list(prior)
+    for about in dict.fromkeys(map(_about, held_out)):
+        seen = [example for example in train if _about(example) == about]
+        places = [place for place, example in enumerate(held_out) if _about(example) == about]
+        labels = [int(np.argmax(example.distribution)) for example in seen]
+        texts = [f"{example.key}\n{example.responses[0]}" for example in (*seen, *held_out)]
+        unseen = [texts[len(seen) + place] for place in places]
+        shares_NK = class_probabilities(texts[: len(seen)], labels, unseen, count=len(about[1]))
+        for place, shares_K in zip(places, () if shares_NK is None else shares_NK, strict=False):
+            outputs[place] = _log_outputs(shares_K)
     return outputs

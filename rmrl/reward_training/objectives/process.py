@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from rmrl.evaluation.eval_tables import Rows, number
+from rmrl.evaluation.formats.processbench import SEPARATOR
 from rmrl.evaluation.measures.calibration import curve
 from rmrl.evaluation.measures.shares import share
 from rmrl.reward_training.example import Example
@@ -30,6 +31,7 @@ from rmrl.reward_training.labelled_batch import LabelledBatch
 from rmrl.reward_training.objectives.objective import Objective, Outputs, Targets
 from rmrl.reward_training.readings.reading import Reading
 from rmrl.reward_training.readings.step_ends import StepEnds
+from rmrl.reward_training.text_baseline import class_probabilities
 
 _BINS = 10
 _CONFIDENCE = 0.95
@@ -85,9 +87,9 @@ class Process(Objective):
         *,
         seed: int,
     ) -> dict[str, Any]:
-        """Return figures for each judge. The share of right steps in the training rows is a judge
-        as well, overall and by the step's place."""
-        judges = {**outputs, **_baselines(train, held_out)}
+        """Return figures for each judge. The share of right steps in the training rows, overall and
+        by the step's place, and a logistic regression on the step's words are judges as well."""
+        judges = {**outputs, **_words(train, held_out), **_baselines(train, held_out)}
         return {name: _figures(held_out, each, seed=seed) for name, each in judges.items()}
 
     def table(self, judges: Mapping[str, Any]) -> Rows:
@@ -163,6 +165,27 @@ def _baselines(train: Sequence[Example], held_out: Sequence[Example]) -> dict[st
         "share of right steps": [[[overall] * count] for count in counts],
         "place of the step": [[by_place[:count]] for count in counts],
     }
+
+
+def _words(train: Sequence[Example], held_out: Sequence[Example]) -> dict[str, Outputs]:
+    """Return logits by the words of each step; {} where there are too few."""
+    texts: list[str] = []
+    labels: list[int] = []
+    for example in train:
+        for step, label in zip(_steps(example), example.step_labels, strict=True):
+            if not math.isnan(label):
+                texts.append(step)
+                labels.append(int(label > 0.5))
+    unseen = [step for example in held_out for step in _steps(example)]
+    shares_NK = class_probabilities(texts, labels, unseen, count=2)
+    if shares_NK is None:
+        return {}
+    logits = iter(map(_as_logit, shares_NK[:, 1:]))
+    return {"words": [[[next(logits) for _ in each.step_labels]] for each in held_out]}
+
+
+def _steps(example: Example) -> list[str]:
+    return example.responses[0].split(SEPARATOR)
 
 
 def _as_logit(labels: Sequence[float]) -> float:
