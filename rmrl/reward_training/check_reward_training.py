@@ -114,6 +114,11 @@ def check(config: RewardTrainingConfig) -> CheckedRewardTraining:
 def with_split(checked: CheckedRewardTraining, parts: Split) -> CheckedRewardTraining:
     """Return the work with other examples, and print their report. Raises DataError where too few
     are left."""
+    if not parts.train:
+        raise DataError(
+            f"no row is left of {parts.rows}: {parts.without_critique} have a response without a"
+            " critique, for the reasons above; mostly loss.critic.sampling.max_tokens is too low"
+        )
     data = _tokens(checked.config, checked.objective, parts)
     _refuse_too_few(checked.config, data["train"], checked.processes)
     return replace(checked, **data)

@@ -93,6 +93,7 @@ async def _written(
             "models": [_CRITIC],
             "specs": {_CRITIC: {"kind": _WRITER, **checked.config.loss.critic}},
             "cache": {"path": str(checked.out / CACHE)},
+            "max_missing": 1.0,
         },
         "trainer": {"device": checked.device},
         "columns": ["raw"],
