@@ -98,6 +98,15 @@ def test_each_layout_is_told_by_its_columns(
         ({**ROWS["math_shepherd"], "label": "Q Step 1: a * Step 2: b -"}, ["'label'", "+ or -"]),
         ({"input": "no mark", "label": "no mark"}, ["'input'", "Step 1:"]),
         ({"question": {"problem": "Q"}, "label": {"steps": [3]}}, ["'label.steps'", "saw 3"]),
+        ({"question": {"problem": "Q"}, "label": {"steps": 3}}, ["'label.steps'", "saw 3"]),
+        (
+            {
+                "question": {"problem": "Q"},
+                "label": {"steps": [{"completions": [rated("a", 1)], "chosen_completion": 4}]},
+            },
+            ["'label.steps'", "chosen_completion"],
+        ),
+        ({**ROWS["steps"], "labels": 1}, ["'labels'", "a list with a label for each step"]),
     ],
 )
 def test_rows_that_are_refused(tmp_path: Path, row: dict[str, Any], words: list[str]) -> None:

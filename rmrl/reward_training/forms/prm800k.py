@@ -30,31 +30,36 @@ class Prm800k(Form):
         """Return the solution. Raises DataError for other layouts."""
         texts: list[str] = []
         labels: list[float] = []
-        for step in row.need("label.steps"):
-            completion = _chosen(step)
-            if completion is None:
-                break
-            match completion:
-                case {"text": str(text)}:
-                    rating = completion.get("rating")
+        steps = row.need("label.steps")
+        if not isinstance(steps, list | tuple):
+            raise row.wrong("label.steps", steps, _NEED)
+        for step in steps:
+            match _chosen(step):
+                case None:
+                    break
+                case {"text": str(text), "rating": int() | float() as rating}:
+                    labels.append(float(rating >= 0))
+                case {"text": str(text), **others} if others.get("rating") is None:
+                    labels.append(math.nan)
                 case _:
                     raise row.wrong("label.steps", step, _NEED)
             texts.append(text)
-            labels.append(math.nan if rating is None else float(rating >= 0))
-            if rating == -1:
+            if labels[-1] == 0:
                 break
         return stepwise(row, row.text("question.problem"), texts, labels, name="label.steps")
 
 
 def _chosen(step: Any) -> Any:
-    """The completion with which a solution goes on; None where it ends."""
-    if not isinstance(step, Mapping):
-        return step
-    completions = step.get("completions") or []
-    number = step.get("chosen_completion")
-    if number is not None:
-        return completions[int(number)]
-    if step.get("human_completion"):
-        return step["human_completion"]
-    # Nobody chose: a wrong completion ended the solution.
-    return completions[0] if completions else None
+    """The completion with which a solution goes on; None where it ends. A step of another layout is
+    returned as it is."""
+    match step:
+        case {"completions": list(completions), "chosen_completion": int(number)}:
+            return completions[number] if 0 <= number < len(completions) else step
+        case {"human_completion": Mapping() as written}:
+            return written
+        case {"completions": [first, *_]}:
+            return first  # nobody chose: a wrong completion ended the solution
+        case {"completions": [] | None}:
+            return None
+        case _:
+            return step

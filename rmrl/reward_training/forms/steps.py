@@ -32,7 +32,10 @@ class Steps(Form):
     def example(self, row: Fields) -> Example:
         """Return the response with its labels. Raises DataError where their numbers differ."""
         name = "steps" if row.get("steps") is not None else "completions"
-        labels = [_label(row, each) for each in row.need("labels")]
+        labels = row.need("labels")
+        if not isinstance(labels, list | tuple):
+            raise row.wrong("labels", labels, "a list with a label for each step")
+        labels = [_label(row, each) for each in labels]
         prompt = turns_of(row, "prompt", row.need("prompt"))
         return stepwise(row, prompt, row.need(name), labels, name=name)
 

@@ -53,6 +53,11 @@ scores = model.score(hidden).sigmoid()  # read the last token of each step
             rendered, positions = step_input(
                 example.score_items[0], parts, tokenizer, _FORM, where="the training data"
             )
+            if rendered.empty or len(set(positions)) < len(positions):
+                raise DataError(
+                    f"{example.place}: two steps end in the same token of the model's, so no score"
+                    " belongs to one of them; mend or drop the row"
+                )
             rows.append([Row(np.asarray(rendered.token_ids, np.int32), positions)])
         return rows
 
