@@ -16,7 +16,8 @@ of outcome is grad sum q p, whose optimum states the likeliest answer with certa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -90,7 +91,9 @@ class Decision(Objective):
 
     def quick(self, examples: Sequence[Example], outputs: Outputs) -> dict[str, float]:
         """Return the cross-entropy, accuracy, Brier score, ECE and label mass."""
-        return _means(examples, outputs)
+        figures = _figures(examples, outputs)
+        del figures["credits"], figures["calibration"]
+        return figures
 
     def report(
         self,
@@ -110,12 +113,9 @@ class Decision(Objective):
         }
         report: dict[str, Any] = {}
         for name, each in judges.items():
-            matches = [label for _, label in _choices(held_out, each)]
-            report[name] = {
-                **_means(held_out, each),
-                "accuracy": share(matches, confidence=_CONFIDENCE, seed=seed),
-                "calibration": curve(*_confidences(held_out, each), bins=_BINS),
-            }
+            figures = _figures(held_out, each)
+            accuracy = share(figures.pop("credits"), confidence=_CONFIDENCE, seed=seed)
+            report[name] = {**figures, "accuracy": accuracy}
         return report
 
     def table(self, judges: Mapping[str, Any]) -> Rows:
@@ -127,47 +127,31 @@ class Decision(Objective):
         return rows
 
 
-def _logshares(rows: Sequence[Sequence[float]]) -> tuple[np.ndarray, float]:
-    """Return log shares, one per answer, and the answers' probability together."""
-    logprobs_K = np.asarray([values[0] for values in rows])
-    mass = float(np.logaddexp.reduce(logprobs_K))
-    return logprobs_K - mass, float(np.exp(mass))
-
-
-def _choices(examples: Sequence[Example], outputs: Outputs) -> list[tuple[float, float]]:
-    """Return for each question how sure the judge is, and P(right) for its choice."""
-    choices: list[tuple[float, float]] = []
-    for example, rows in zip(examples, outputs, strict=True):
-        logshares_K, _ = _logshares(rows)
-        place = int(logshares_K.argmax())
-        choices.append((float(np.exp(logshares_K[place])), example.distribution[place]))
-    return choices
-
-
-def _confidences(examples: Sequence[Example], outputs: Outputs) -> tuple[list[float], list[float]]:
-    """Return confidences from 0 to 1, and whether each choice is the label's likeliest answer."""
-    choices = _choices(examples, outputs)
-    truths = [
-        float(label == max(example.distribution))
-        for example, (_, label) in zip(examples, choices, strict=True)
-    ]
-    return [min(sure, 1.0) for sure, _ in choices], truths
-
-
-def _means(examples: Sequence[Example], outputs: Outputs) -> dict[str, float]:
+def _figures(examples: Sequence[Example], outputs: Outputs) -> dict[str, Any]:
+    """Return means over the questions, how the choices are calibrated, and each choice's P(right)
+    as `credits`."""
     figures: dict[str, list[float]] = {"loss": [], "brier": [], "label_mass": []}
+    credits: list[float] = []
+    confidences: list[float] = []
+    likeliest: list[float] = []
     for example, rows in zip(examples, outputs, strict=True):
-        logshares_K, mass = _logshares(rows)
+        logprobs_K = np.asarray([values[0] for values in rows])
+        mass = np.logaddexp.reduce(logprobs_K)
+        logshares_K = logprobs_K - mass
         label_K = np.asarray(example.distribution)
         figures["loss"].append(-float((label_K * logshares_K).sum()))
         figures["brier"].append(float(((np.exp(logshares_K) - label_K) ** 2).sum()))
-        figures["label_mass"].append(mass)
-    means = {name: float(np.mean(values)) for name, values in figures.items()}
-    means["accuracy"] = float(np.mean([label for _, label in _choices(examples, outputs)]))
-    calibration = curve(*_confidences(examples, outputs), bins=_BINS)
+        figures["label_mass"].append(float(np.exp(mass)))
+        choice = int(logshares_K.argmax())
+        credits.append(float(label_K[choice]))
+        confidences.append(min(float(np.exp(logshares_K[choice])), 1.0))
+        likeliest.append(float(label_K[choice] == label_K.max()))
+    means: dict[str, Any] = {name: float(np.mean(values)) for name, values in figures.items()}
+    calibration = curve(confidences, likeliest, bins=_BINS)
     if calibration is not None:
         means["ece"] = calibration["ece"]
-    return means
+    accuracy = float(np.mean(credits))
+    return {**means, "accuracy": accuracy, "credits": credits, "calibration": calibration}
 
 
 def _about(example: Example) -> tuple[str, tuple[str, ...]]:
@@ -194,16 +178,27 @@ def _prior(train: Sequence[Example], held_out: Sequence[Example]) -> Outputs:
 
 
 def _words(train: Sequence[Example], held_out: Sequence[Example], prior: Outputs) -> Outputs:
-    """Return each answer's log share by the words of prompt and response. A question with too few
-    rows has its `prior`."""
+    """Return each answer's log share by the words that prompt and response have. A question with
+    too few rows has its `prior`."""
+    seen: defaultdict[Hashable, list[Example]] = defaultdict(list)
+    for example in train:
+        seen[_about(example)].append(example)
+    places: defaultdict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(list)
+    for place, example in enumerate(held_out):
+        places[_about(example)].append(place)
     outputs = list(prior)
-    for about in dict.fromkeys(map(_about, held_out)):
-        seen = [example for example in train if _about(example) == about]
-        places = [place for place, example in enumerate(held_out) if _about(example) == about]
-        labels = [int(np.argmax(example.distribution)) for example in seen]
-        texts = [f"{example.key}\n{example.responses[0]}" for example in (*seen, *held_out)]
-        unseen = [texts[len(seen) + place] for place in places]
-        shares_NK = class_probabilities(texts[: len(seen)], labels, unseen, count=len(about[1]))
-        for place, shares_K in zip(places, () if shares_NK is None else shares_NK, strict=False):
-            outputs[place] = _log_outputs(shares_K)
+    for about, unseen in places.items():
+        shares_NK = class_probabilities(
+            list(map(_text, seen[about])),
+            [int(np.argmax(each.distribution)) for each in seen[about]],
+            [_text(held_out[place]) for place in unseen],
+            count=len(about[1]),
+        )
+        if shares_NK is not None:
+            for place, shares_K in zip(unseen, shares_NK, strict=True):
+                outputs[place] = _log_outputs(shares_K)
     return outputs
+
+
+def _text(example: Example) -> str:
+    return f"{example.key}\n{example.responses[0]}"

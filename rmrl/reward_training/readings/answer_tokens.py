@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache, partial
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -17,8 +19,9 @@ from rmrl.errors import ConfigError, DataError
 from rmrl.reward_training.example import Example
 from rmrl.reward_training.readings.reading import Reading, Row
 from rmrl.rewards.kinds.judge.token_scores import ScoreTokens
-from rmrl.rewards.kinds.rubric.criteria import Criterion
+from rmrl.rewards.kinds.rubric.criteria import CriteriaError, Criterion
 from rmrl.rewards.kinds.rubric.criterion_inputs import criterion_inputs
+from rmrl.rewards.kinds.rubric.find_criteria import read_criteria
 
 if TYPE_CHECKING:
     from rmrl.reward_training.labelled_batch import Item
@@ -50,20 +53,19 @@ shares = model(**tokens).logits[0, -1, answers].softmax(-1)
     def rows(self, examples: Sequence[Example], tokenizer: Any) -> list[list[Row]]:
         """Return a row for each answer. Raises DataError where an answer is not one token."""
         items = [example.score_items[0] for example in examples]
-        criteria = [[_criterion(example)] for example in examples]
+        criteria = list(map(_criterion, examples))
         inputs = criterion_inputs(
-            items, criteria, tokenizer, fenced=True, where="the training data"
+            items,
+            [[each] for each in criteria],
+            tokenizer,
+            fenced=True,
+            where="the training data",
         )
-        tokens_of: dict[tuple[str, ...], ScoreTokens] = {}
+        answers = lru_cache(partial(ScoreTokens, tokenizer=tokenizer, where="answers"))
         rows: list[list[Row]] = []
-        for example, (read,) in zip(examples, inputs, strict=True):
-            answers = tokens_of.get(example.answers)
-            if answers is None:
-                values = dict.fromkeys(example.answers, 0.0)
-                answers = ScoreTokens(values, tokenizer, where="answers")
-                tokens_of[example.answers] = answers
+        for example, criterion, (read,) in zip(examples, criteria, inputs, strict=True):
             try:
-                ids = answers.ids_after(read.text)
+                ids = answers(criterion.choices).ids_after(read.text)
             except ConfigError as error:
                 raise DataError(f"{example.place}: {'; '.join(error.problems)}") from error
             rows.append(
@@ -76,17 +78,15 @@ shares = model(**tokens).logits[0, -1, answers].softmax(-1)
 
     def scores(self, outputs: Sequence[Sequence[float]]) -> list[float]:
         """Return the answer's expected value: the first is worth 0 and the last 1."""
-        shares = shares_of([values[0] for values in outputs])
         last = len(outputs) - 1
-        return [sum(share * place / last for place, share in enumerate(shares))]
+        values = {str(place): place / last for place in range(len(outputs))}
+        scored = ScoreTokens(values, None, where="").score([each[0] for each in outputs])
+        return [math.nan if scored is None else scored[0]]
 
     def columns(self, examples: Sequence[Example]) -> dict[str, list[Any]]:
         """Return each row's own question, where `gate_spec` reads it."""
-        column: list[Any] = []
-        for example in examples:
-            criterion = {"text": example.question, "choices": list(example.answers)}
-            column.append({"criteria": [criterion]})
-        return {"extra_info": column}
+        entries = [_entry(example.question, example.answers) for example in examples]
+        return {"extra_info": [{"criteria": [entry]} for entry in entries]}
 
     def reward_spec(self, path: str, examples: Sequence[Example]) -> dict[str, Any]:
         """Return a reward with kind `rubric`. It lists the questions, or names the rows' field
@@ -95,8 +95,7 @@ shares = model(**tokens).logits[0, -1, answers].softmax(-1)
         questions = dict.fromkeys((example.question, example.answers) for example in examples)
         if len(questions) > _MOST_CRITERIA:
             return {**spec, "criteria_from": CRITERIA}
-        criteria = [{"text": text, "choices": list(answers)} for text, answers in questions]
-        return {**spec, "criteria": criteria}
+        return {**spec, "criteria": list(starmap(_entry, questions))}
 
     def gate_spec(self, path: str) -> dict[str, Any]:
         """Return a reward that asks each row its own question."""
@@ -113,15 +112,17 @@ shares = model(**tokens).logits[0, -1, answers].softmax(-1)
         return [[value] for value in logprobs]
 
 
-def shares_of(logprobs: Sequence[float]) -> list[float]:
-    """Return each answer's share in the probability that all answers have together."""
-    highest = max(logprobs)
-    weights = [math.exp(value - highest) for value in logprobs]
-    total = math.fsum(weights)
-    return [weight / total for weight in weights]
+def _entry(question: str, answers: Sequence[str]) -> dict[str, Any]:
+    """Return the question as an entry of the kind's criteria."""
+    return {"text": question, "choices": list(answers)}
 
 
 def _criterion(example: Example) -> Criterion:
-    last = max(len(example.answers) - 1, 1)
-    choices = tuple((text, place / last) for place, text in enumerate(example.answers))
-    return Criterion(text=example.question, choices=choices)
+    """Return the question as the kind reads it. Raises DataError where it cannot."""
+    try:
+        (criterion,) = read_criteria(
+            [_entry(example.question, example.answers)], where="the question"
+        )
+    except CriteriaError as error:
+        raise DataError(f"{example.place}: {error}") from error
+    return criterion
