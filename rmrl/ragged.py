@@ -52,6 +52,11 @@ class Ragged:
         rows = self.rows()
         return Ragged.of([rows[int(i)] for i in index], self.values.dtype)
 
+    def joined(self, counts: np.ndarray) -> Ragged:
+        """Return rows in which `counts[b]` neighbouring rows, at least one, are joined."""
+        lengths = [int(part.sum()) for part in np.split(self.lengths, np.cumsum(counts)[:-1])]
+        return Ragged(self.values, np.asarray(lengths[: len(counts)], np.int64))
+
     def padded(self, fill: float = 0, width: int | None = None) -> np.ndarray:
         """Return a right-padded copy of shape [B, width] (default width: the longest row)."""
         width = int(self.lengths.max(initial=0)) if width is None else width

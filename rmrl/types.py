@@ -10,13 +10,15 @@ This module imports numpy only. Annotations name tensors, but torch is never imp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
+from rmrl.arrays import same_fields, tokens_as_arrays
 from rmrl.ragged import Ragged
+from rmrl.turns import Branch, ResponseTurn
 
 if TYPE_CHECKING:
     import torch
@@ -74,7 +76,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Response:
-    """One sampled answer to one prompt.
+    """One sampled answer to one prompt, of one turn or several.
 
     Example:
         >>> prompt = Prompt(id="a:0", messages=[{"role": "user", "content": "Hi"}], token_ids=(5,))
@@ -95,12 +97,24 @@ class Response:
     finish_reason: str
     """"stop" or "length" (cut at the token limit)."""
     policy_version: int
+    mask: np.ndarray | None = None
+    """bool, shape [T]: the policy sampled the token. False is a hole: a tool or a user wrote the
+    token, and its log-probability is 0. None: no holes."""
+    turns: tuple[ResponseTurn, ...] = ()
+    """(): one turn."""
+    branches: tuple[Branch, ...] = ()
+    """Parts with their own contexts, in order. (): all tokens follow the prompt."""
 
     def __post_init__(self) -> None:
-        _as_arrays(self)
+        tokens_as_arrays(self)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Response) and _same_fields(self, other)
+        return isinstance(other, Response) and same_fields(self, other)
+
+    @property
+    def sampled(self) -> int:
+        """Count the tokens that the policy sampled."""
+        return len(self.token_ids) if self.mask is None else int(np.count_nonzero(self.mask))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +179,10 @@ class Step:
     """
 
     end: int
-    """Number of characters from the response's start to this part's end."""
+    """Number of characters from the response's start to this part's end. 0 for a turn."""
     value: float
+    turn: int | None = None
+    """The assistant turn's number in the response, from 0. None: a part of a text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -221,7 +237,7 @@ class ScoreResult:
         )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ScoreResult) and _same_fields(self, other)
+        return isinstance(other, ScoreResult) and same_fields(self, other)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,8 +374,8 @@ class TrainBatch:
     tokens: Ragged
     """int64, prompt + response, lengths S."""
     response_mask: Ragged
-    """float32, lengths T: the last T of the S tokens are the response. Rewards and all reward
-    statistics count these tokens."""
+    """float32, lengths T: the last T of the S tokens are the response. 0 on tokens that the policy
+    did not sample. Rewards and all reward statistics count the other tokens."""
     kept_mask: Ragged | None = None
     """float32, lengths T: `response_mask` without the tokens that rollout correction rejected and
     without the truncated responses that are masked. None: no token was left out."""
@@ -408,11 +424,20 @@ class TrainBatch:
 
     def select(self, index: Sequence[int] | np.ndarray) -> Self:
         """Return the rows at `index`, in that order."""
-        selected: dict[str, Any] = {}
+        return self._each(lambda stream: stream.select(index))
+
+    def joined(self, counts_B: np.ndarray) -> Self:
+        """Return rows in which `counts_B[b]` neighbouring rows are joined, stream by stream."""
+        if (counts_B == 1).all():
+            return self
+        return self._each(lambda stream: stream.joined(counts_B))
+
+    def _each(self, change: Callable[[Ragged], Ragged]) -> Self:
+        streams: dict[str, Any] = {}
         for name in self.STREAMS:
             stream = getattr(self, name)
-            selected[name] = None if stream is None else stream.select(index)
-        return type(self)(**selected)
+            streams[name] = None if stream is None else change(stream)
+        return type(self)(**streams)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -460,28 +485,7 @@ class Generation:
     policy_version: int = 0
 
     def __post_init__(self) -> None:
-        _as_arrays(self)
+        tokens_as_arrays(self)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Generation) and _same_fields(self, other)
-
-
-def _as_arrays(sample: Response | Generation) -> None:
-    """Convert tokens and logprobs from other sequences to arrays. An object per number would take
-    32 bytes and more, and every process that the sample passes through would create it again."""
-    object.__setattr__(sample, "token_ids", np.asarray(sample.token_ids, dtype=np.int32))
-    if sample.logprobs is not None:
-        object.__setattr__(sample, "logprobs", np.asarray(sample.logprobs, dtype=np.float32))
-
-
-def _same_fields(first: Any, second: Any) -> bool:
-    """Return whether two samples are equal. Comparing tuples of arrays would raise."""
-    for each in fields(first):
-        one = getattr(first, each.name)
-        other = getattr(second, each.name)
-        if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-            if not np.array_equal(one, other):
-                return False
-        elif one != other:
-            return False
-    return True
+        return isinstance(other, Generation) and same_fields(self, other)

@@ -65,6 +65,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "columns",
         "thinking",
         "ragged",
+        "arrays",
+        "turns",
         "startup",
     ),
     ("errors", "interrupt"),

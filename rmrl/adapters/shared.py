@@ -40,8 +40,9 @@ class SharedRewards:
         to_parts = [spec.name for spec in self.components if to_tokens(spec)]
         if to_parts:
             raise ConfigError(
-                f"{', '.join(to_parts)}: to_tokens sends scores to parts of a response, and reward"
-                " functions of other trainers return one number per response; leave to_tokens out"
+                f"{', '.join(to_parts)}: scores go to parts of a response (to_tokens, per: {{turn:"
+                " each}}), and reward functions of other trainers return one number per response;"
+                " leave the entry out"
             )
         self._lock = threading.Lock()
         self._digest = b""

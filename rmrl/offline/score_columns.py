@@ -43,7 +43,9 @@ FURTHER: Mapping[str, Callable[[ScoreResult], str | None]] = {
     "raw": lambda result: result.raw_text,
     "read": lambda result: result.read,
     "turns": lambda result: json.dumps(result.extra.get(TURNS, [])),
-    "steps": lambda result: json.dumps([[step.end, step.value] for step in result.steps]),
+    "steps": lambda result: json.dumps(
+        [[step.end, step.value] for step in result.steps if step.turn is None]
+    ),
 }
 """Names that `columns` accepts, each with its text, or None where the response has none."""
 

@@ -98,7 +98,7 @@ def _component_lines(
         if parts:
             lines.append(f"also returned: {', '.join(parts)}")
         lines += entries
-    if result.steps:
+    if result.steps and result.steps[0].turn is None:
         steps = ", ".join(f"{step.value:.3g} (to character {step.end})" for step in result.steps)
         lines.append(f"steps: {steps}")
     counted = None if batch.columns_BC is None else batch.columns_BC[b, c]

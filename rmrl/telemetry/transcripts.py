@@ -208,7 +208,7 @@ def _rows(entry: _Step) -> Iterator[dict[str, Any]]:
             }
             if result.read is not None:
                 scores[name]["read"] = result.read
-            if result.steps:
+            if result.steps and result.steps[0].turn is None:
                 scores[name]["steps"] = [[step.end, step.value] for step in result.steps]
         opened: dict[str, bool] = {}
         if prompt.opens_thinking is not None:
@@ -223,7 +223,7 @@ def _rows(entry: _Step) -> Iterator[dict[str, Any]]:
             **rm_prompts,
             **opened,
             "response": response.text,
-            "response_tokens": len(response.token_ids),
+            "response_tokens": response.sampled,
             "finish_reason": response.finish_reason,
             "policy_version": response.policy_version,
             "scores": scores,

@@ -39,6 +39,8 @@ class ScoredBatch:
     rows: np.ndarray
     """Positions of these rows among all rollouts, int64."""
     train: TrainBatch
+    branches_B: np.ndarray
+    """How many rows of `train` each response has, one per branch. int64."""
     steps: tuple[tuple[Step, ...], ...] = ()
     """Weighted scores of parts of the responses; () where no reward gives any."""
     teachers: tuple[tuple[TeacherTokens, ...], ...] = ()
@@ -46,8 +48,26 @@ class ScoredBatch:
     baselines_B: np.ndarray | None = None
     """Reward of the greedy response to the row's prompt; NaN where it has none."""
 
+    @property
+    def train_groups(self) -> np.ndarray:
+        """Each row's group in `train`."""
+        return np.repeat(self.group_ids_B, self.branches_B)
+
+    @property
+    def whole(self) -> TrainBatch:
+        """Return `train` with each response's branches joined into one row."""
+        return self.train.joined(self.branches_B)
+
+    def by_branch(self, stream_BT: torch.Tensor) -> Ragged:
+        """Cut a padded stream of `whole` into the rows that `train` has."""
+        lengths = self.train.response_mask.lengths
+        whole = Ragged.from_padded(stream_BT.float().numpy(), self.whole.response_mask.lengths)
+        return Ragged(whole.values, lengths)
+
     def select(self, index: np.ndarray) -> ScoredBatch:
         """Return the rows at `index`, in that order; a row may come several times."""
+        ends_B = np.cumsum(self.branches_B)
+        rows = [np.arange(ends_B[i] - self.branches_B[i], ends_B[i]) for i in index]
         steps: tuple[tuple[Step, ...], ...] = ()
         if self.steps:
             steps = tuple(self.steps[int(i)] for i in index)
@@ -61,7 +81,8 @@ class ScoredBatch:
             scores_BC=self.scores_BC[index],
             group_ids_B=self.group_ids_B[index],
             rows=self.rows[index],
-            train=self.train.select(index),
+            train=self.train.select(np.concatenate([np.zeros(0, np.int64), *rows])),
+            branches_B=self.branches_B[index],
             steps=steps,
             teachers=teachers,
             baselines_B=None if self.baselines_B is None else self.baselines_B[index],
@@ -74,7 +95,7 @@ def response_row(response: Response, *, group: int, step: int | None = None) -> 
         prompt=response.prompt,
         text=response.text,
         finish_reason=response.finish_reason,
-        tokens=len(response.token_ids),
+        tokens=response.sampled,
         group=group,
         token_ids=response.token_ids,
         step=step,
@@ -86,7 +107,7 @@ def keep_informative(scored: ScoredRollouts) -> ScoredBatch:
     sampling left out."""
     rollouts = scored.rollouts
     rewards = scored.rewards
-    has_tokens = np.asarray([len(response.token_ids) > 0 for response in rollouts.responses])
+    has_tokens = np.asarray([response.sampled > 0 for response in rollouts.responses])
     rows = np.flatnonzero(rewards.keep_B & has_tokens & scored.chosen_B)
     responses = tuple(rollouts.responses[int(i)] for i in rows)
     columns_BC = rewards.scores.values_BC if rewards.columns_BC is None else rewards.columns_BC
@@ -104,6 +125,7 @@ def keep_informative(scored: ScoredRollouts) -> ScoredBatch:
         group_ids_B=rollouts.group_ids_B[rows],
         rows=rows,
         train=train_batch(responses),
+        branches_B=np.asarray([len(each.branches) or 1 for each in responses], dtype=np.int64),
         steps=steps,
         teachers=teachers,
         baselines_B=None if scored.baselines_B is None else scored.baselines_B[rows],
@@ -111,28 +133,44 @@ def keep_informative(scored: ScoredRollouts) -> ScoredBatch:
 
 
 def train_batch(responses: tuple[Response, ...]) -> TrainBatch:
-    """Return tokens, mask and rollout logprobs of the responses."""
+    """Return the responses' tokens, masks and rollout logprobs, a row for each branch."""
     prompts: dict[int, np.ndarray] = {}
-    parts: list[np.ndarray] = []
-    logprobs: list[np.ndarray] = []
+    contexts: list[np.ndarray] = []
+    lengths: list[int] = []
     for response in responses:
+        for branch in response.branches:
+            contexts.append(np.asarray(branch.prompt_ids, dtype=np.int64))
+            lengths.append(branch.length)
+        if response.branches:
+            continue
         # A group shares its prompt, whose tokens are numbers of Python.
         prompt = prompts.get(id(response.prompt))
         if prompt is None:
             prompt = np.asarray(response.prompt.token_ids, dtype=np.int64)
             prompts[id(response.prompt)] = prompt
-        parts += [prompt, response.token_ids]
-        if response.logprobs is not None:
-            logprobs.append(response.logprobs)
+        contexts.append(prompt)
+        lengths.append(len(response.token_ids))
+    own = Ragged.of([response.token_ids for response in responses], np.int64)
+    lengths_B = np.asarray(lengths, dtype=np.int64)
+    assert lengths_B.sum() == len(own.values), "branches cover all tokens of a response"
+    parts: list[np.ndarray] = []
+    for context, tokens in zip(contexts, Ragged(own.values, lengths_B).rows(), strict=True):
+        parts += [context, tokens]
+    both = Ragged.of(parts, np.int64)
+    mask = np.ones(len(own.values), np.float32)
+    start = 0
+    for response in responses:
+        end = start + len(response.token_ids)
+        if response.mask is not None:
+            mask[start:end] = response.mask
+        start = end
+    logprobs = [response.logprobs for response in responses if response.logprobs is not None]
     rollout_logprobs = None
     if len(logprobs) == len(responses):
-        rollout_logprobs = Ragged.of(logprobs, np.float32)
-    both = Ragged.of(parts, np.int64)
-    lengths_B2 = both.lengths.reshape(-1, 2)
-    lengths_B = lengths_B2[:, 1].copy()
+        rollout_logprobs = Ragged(Ragged.of(logprobs, np.float32).values, lengths_B)
     return TrainBatch(
-        tokens=Ragged(both.values, lengths_B2.sum(axis=1)),
-        response_mask=Ragged(np.ones(int(lengths_B.sum()), np.float32), lengths_B),
+        tokens=Ragged(both.values, both.lengths.reshape(-1, 2).sum(axis=1)),
+        response_mask=Ragged(mask, lengths_B),
         rollout_logprobs=rollout_logprobs,
     )
 
@@ -152,29 +190,27 @@ def add_advantages(
     rewards of their tokens; they are taken to the old policy's log-probabilities. Energies have
     done their work here and leave the batch.
     """
-    lengths = batch.train.response_mask.lengths
-    mask_BT = torch.from_numpy(batch.train.response_mask.padded(0))
-    token_rewards_BT, metrics = _kl_penalty(batch.train, mask_BT, settings, controller)
+    whole = batch.whole
+    mask_BT = torch.from_numpy(whole.response_mask.padded(0))
+    token_rewards_BT, metrics = _kl_penalty(whole, mask_BT, settings, controller)
     if any(batch.steps):
         steps = step_token_rewards(batch.steps, batch.responses, decode)
         steps_BT = torch.from_numpy(steps.padded(0))
         token_rewards_BT = steps_BT if token_rewards_BT is None else token_rewards_BT + steps_BT
     if any(batch.teachers):
-        assert batch.train.old_logprobs is not None, "Run.add_logprobs adds them for teachers"
-        taught, of_teachers = teacher_token_rewards(batch.teachers, batch.train.old_logprobs)
+        assert whole.old_logprobs is not None, "Run.add_logprobs adds them for teachers"
+        taught, of_teachers = teacher_token_rewards(
+            batch.teachers, whole.old_logprobs, whole.response_mask
+        )
         taught_BT = torch.from_numpy(taught.padded(0))
         token_rewards_BT = taught_BT if token_rewards_BT is None else token_rewards_BT + taught_BT
         metrics |= of_teachers
-    values = batch.train.values
-    values_BT = None if values is None else torch.from_numpy(values.padded(0))
-    energies = batch.train.energies
-    energies_BT = None if energies is None else torch.from_numpy(energies.padded(0))
     weights_BT = None
     correction = settings.rollout_correction
-    if energies is not None and correction.rollout_is is not None:
+    if whole.energies is not None and correction.rollout_is is not None:
         # of all tokens: a rejection changes no advantage
         unrejected = dataclasses.replace(correction, rollout_rs=None)
-        weights_BT, _, _ = _corrected(batch.train, mask_BT, unrejected)
+        weights_BT, _, _ = _corrected(whole, mask_BT, unrejected)
     baselines_B = None
     if batch.baselines_B is not None:
         baselines_B = torch.from_numpy(batch.baselines_B.astype(np.float32))
@@ -183,20 +219,24 @@ def add_advantages(
         group_ids_B=torch.from_numpy(batch.group_ids_B.astype(np.int64)),
         response_mask_BT=mask_BT,
         token_rewards_BT=token_rewards_BT,
-        values_BT=values_BT,
+        values_BT=_padded(whole.values),
         scores_BC=torch.from_numpy(batch.scores_BC.astype(np.float32)),
         weights_C=torch.from_numpy(batch.weights_C.astype(np.float32)),
         baseline_rewards_B=baselines_B,
-        energies_BT=energies_BT,
+        energies_BT=_padded(whole.energies),
         rollout_weights_BT=weights_BT,
     )
     estimated = ADVANTAGES[settings.adv_estimator](inputs, settings=settings)
-    advantages = Ragged.from_padded(estimated.advantages_BT.float().numpy(), lengths)
     returns = None
     if estimated.returns_BT is not None:
-        returns = Ragged.from_padded(estimated.returns_BT.float().numpy(), lengths)
+        returns = batch.by_branch(estimated.returns_BT)
+    advantages = batch.by_branch(estimated.advantages_BT)
     train = dataclasses.replace(batch.train, advantages=advantages, returns=returns, energies=None)
     return dataclasses.replace(batch, train=train), metrics | estimated.metrics
+
+
+def _padded(stream: Ragged | None) -> torch.Tensor | None:
+    return None if stream is None else torch.from_numpy(stream.padded(0))
 
 
 def _kl_penalty(
@@ -227,17 +267,14 @@ def correct_rollout(batch: ScoredBatch, settings: AlgorithmConfig) -> tuple[Scor
     statistic of them.
     """
     correction = settings.rollout_correction
-    train = batch.train
     if correction.rollout_is is None and correction.rollout_rs is None:
         return batch, {}
-    lengths = train.response_mask.lengths
-    mask_BT = torch.from_numpy(train.response_mask.padded(0))
-    weights_BT, kept_BT, metrics = _corrected(train, mask_BT, correction)
-    weights = None if weights_BT is None else Ragged.from_padded(weights_BT.numpy(), lengths)
-    kept_mask = None
-    if correction.rollout_rs is not None:
-        kept_mask = Ragged.from_padded(kept_BT.numpy(), lengths)
-    corrected = dataclasses.replace(train, rollout_weights=weights, kept_mask=kept_mask)
+    whole = batch.whole
+    mask_BT = torch.from_numpy(whole.response_mask.padded(0))
+    weights_BT, kept_BT, metrics = _corrected(whole, mask_BT, correction)
+    weights = None if weights_BT is None else batch.by_branch(weights_BT)
+    kept_mask = None if correction.rollout_rs is None else batch.by_branch(kept_BT)
+    corrected = dataclasses.replace(batch.train, rollout_weights=weights, kept_mask=kept_mask)
     return dataclasses.replace(batch, train=corrected), metrics
 
 
@@ -267,8 +304,8 @@ def redraw(
 def mini_batches(
     train: TrainBatch, group_ids_B: np.ndarray, *, prompts: int, rng: np.random.Generator | None
 ) -> Iterator[TrainBatch]:
-    """Yield mini-batches of `prompts` prompts; the groups stay whole. `rng` shuffles the groups
-    first."""
+    """Yield mini-batches with `prompts` prompts each; groups stay whole. `group_ids_B` has a group
+    for each row in `train`. `rng` shuffles the groups first."""
     groups = np.unique(group_ids_B)
     if rng is not None:
         groups = rng.permutation(groups)
@@ -278,12 +315,12 @@ def mini_batches(
 
 def logprob_difference(train: TrainBatch) -> Metrics:
     """Difference between the sampling engine's and the training engine's log-probabilities over
-    response tokens."""
+    sampled tokens."""
     rollout = train.rollout_logprobs
     old = train.old_logprobs
     if rollout is None or old is None or not len(old.values):
         return {}
-    difference = np.abs(rollout.values - old.values)
+    difference = np.abs(rollout.values - old.values)[train.response_mask.values > 0]
     return {
         "policy/rollout_logprob_diff": float(difference.mean()),
         "policy/rollout_logprob_diff_max": float(difference.max()),
@@ -294,8 +331,10 @@ def advantage_per_row(batch: ScoredBatch, total: int) -> np.ndarray:
     """Return the mean advantage of each of `total` rollouts; NaN where a row was left out. Rejected
     tokens count as well."""
     means = np.full(total, np.nan)
-    if batch.train.advantages is not None:
-        for row, advantages in zip(batch.rows, batch.train.advantages.rows(), strict=True):
-            if len(advantages):
-                means[row] = advantages.mean()
+    whole = batch.whole
+    if whole.advantages is not None:
+        streams = (whole.advantages.rows(), whole.response_mask.rows())
+        for row, advantages, mask in zip(batch.rows, *streams, strict=True):
+            if mask.any():
+                means[row] = advantages[mask > 0].mean()
     return means

@@ -75,7 +75,7 @@ def validation_metrics(
     calibrations = calibrations or {}
     lengths: list[int] = []
     for rollouts, _ in batches:
-        lengths += [len(response.token_ids) for response in rollouts.responses]
+        lengths += [response.sampled for response in rollouts.responses]
     out: Metrics = {}
     if lengths:
         out["val/length"] = float(np.mean(lengths))

@@ -23,7 +23,7 @@ def mask_truncated(batch: ScoredBatch, settings: AlgorithmConfig) -> tuple[Score
     cut_off = [response.finish_reason == "length" for response in batch.responses]
     truncated_B = np.asarray(cut_off, dtype=bool)
     mask = batch.train.loss_mask
-    kept_N = mask.values * _per_token(~truncated_B, mask.lengths)
+    kept_N = mask.values * _per_token(~truncated_B, batch.whole.loss_mask.lengths)
     train = dataclasses.replace(batch.train, kept_mask=Ragged(kept_N, mask.lengths))
     share = float(truncated_B.mean()) if len(truncated_B) else 0.0
     return dataclasses.replace(batch, train=train), {"policy/truncated_masked": share}
@@ -36,9 +36,11 @@ def imitate_successes(batch: ScoredBatch, settings: AlgorithmConfig) -> tuple[Sc
         return batch, {}
     rewards_B = rewards_with_steps(batch.rewards_B, batch.steps)
     success_B = rewards_B > settings.positive_nll_threshold
-    lengths = batch.train.response_mask.lengths
-    weights_N = settings.positive_nll_coef * _per_token(success_B, lengths)
-    train = dataclasses.replace(batch.train, nll_weights=Ragged(weights_N, lengths))
+    weights_N = settings.positive_nll_coef * _per_token(
+        success_B, batch.whole.response_mask.lengths
+    )
+    weights = Ragged(weights_N, batch.train.response_mask.lengths)
+    train = dataclasses.replace(batch.train, nll_weights=weights)
     share = float(success_B.mean()) if len(success_B) else 0.0
     return dataclasses.replace(batch, train=train), {"policy/imitated": share}
 
@@ -56,9 +58,9 @@ def weighted_mini_batches(
     mode = settings.loss_agg_mode
     if mode == aggregate.PROMPT_MEAN:
         # Groups stay whole in a mini-batch, so a prompt's tokens can be counted before the cut.
-        tokens = prompt_tokens(train.loss_mask, batch.group_ids_B)
+        tokens = prompt_tokens(train.loss_mask, batch.train_groups)
         train = dataclasses.replace(train, prompt_tokens=tokens)
-    parts = mini_batches(train, batch.group_ids_B, prompts=settings.ppo_mini_batch_size, rng=rng)
+    parts = mini_batches(train, batch.train_groups, prompts=settings.ppo_mini_batch_size, rng=rng)
     return [averaged_over_successes(part, mode, max_length=max_length) for part in parts]
 
 

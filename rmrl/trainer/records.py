@@ -38,7 +38,7 @@ class Telemetry:
         """
         responses = scored.rollouts.responses
         rewards = scored.rewards
-        lengths = [len(response.token_ids) for response in responses]
+        lengths = [response.sampled for response in responses]
         truncated = [response.finish_reason == "length" for response in responses]
         prompt_tokens = sum(len(response.prompt.token_ids) for response in responses)
         self.samples.write(

@@ -438,7 +438,7 @@ class Run:
         """Record one step's metrics, samples and time."""
         assert self.telemetry is not None
         rewards = scored.rewards
-        lengths = [len(response.token_ids) for response in scored.rollouts.responses]
+        lengths = [response.sampled for response in scored.rollouts.responses]
         metrics = {**metrics, "train/epoch": float(scored.after["loader"]["epoch"])}
         if self.config.trainer.max_staleness:
             # The weights that were trained in this step had `step` - 1 updates.

@@ -99,7 +99,7 @@ def contrast(rollouts: Rollouts, rewards: RewardBatch, metric: str | None) -> np
     chosen. Raises ConfigError for an unknown component.
     """
     values_B = _values(rewards, metric)
-    lengths = [len(response.token_ids) for response in rollouts.responses]
+    lengths = [response.sampled for response in rollouts.responses]
     has_B = np.isfinite(values_B) & rewards.keep_B & (np.asarray(lengths, dtype=np.int64) > 0)
     chosen_B = np.zeros(len(values_B), dtype=bool)
     values = torch.from_numpy(values_B[has_B])

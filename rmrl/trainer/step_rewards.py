@@ -2,7 +2,7 @@
 
 A step ends at a character of the text, and the policy wrote tokens: the step's value falls on the
 token that completes its last character. Tokens are decoded in blocks, and one by one only in the
-blocks where a step ends.
+blocks where a step ends. A turn's score falls on the last token that the policy sampled there.
 """
 
 from __future__ import annotations
@@ -29,21 +29,34 @@ def step_token_rewards(
     """Return token rewards in float32, lengths T: each step's value on the token where the step
     ends, 0 elsewhere.
 
-    `steps` has a row for each response; `decode` turns token ids into text as `Response.text` was
-    made (special tokens skipped). Steps that end on one token add up; a step that ends behind the
-    last token's text counts at the last token; a response without tokens takes none. Each token is
+    `steps` has a row for each response. `decode` turns token ids into text as `Response.text` was
+    made (special tokens skipped). With several turns that is the last one's text. Steps that end
+    on one token add up; a step that ends behind the last token's text counts at the last token; a
+    response without tokens takes none. Each token is
     decoded a bounded number of times.
     """
     rows: list[np.ndarray] = []
     for row, response in zip(steps, responses, strict=True):
         rewards = np.zeros(len(response.token_ids))
-        if row and len(rewards):
-            ends = [step.end for step in row]
-            ids = response.token_ids.tolist()
+        parts = [step for step in row if step.turn is None]
+        spans = assistant_spans(response)
+        if parts and len(rewards):
+            start, stop = spans[-1]
+            ends = [step.end for step in parts]
+            ids = response.token_ids[start:stop].tolist()
             tokens = end_tokens(ids, ends, decode, text=response.text)
-            np.add.at(rewards, tokens, [step.value for step in row])
+            np.add.at(rewards, np.asarray(tokens) + start, [step.value for step in parts])
+        for step in row:
+            if step.turn is not None and len(rewards):
+                rewards[spans[step.turn][1] - 1] += step.value
         rows.append(rewards)
     return Ragged.of(rows, np.float32)
+
+
+def assistant_spans(response: Response) -> list[tuple[int, int]]:
+    """Return where each sampled turn begins and ends among the tokens."""
+    spans = [(turn.start, turn.end) for turn in response.turns if turn.role == "assistant"]
+    return spans or [(0, len(response.token_ids))]
 
 
 def rewards_with_steps(rewards_B: np.ndarray, steps: Sequence[Sequence[Step]]) -> np.ndarray:

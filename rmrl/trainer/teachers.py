@@ -22,23 +22,24 @@ from rmrl.types import Metrics, Ragged, TeacherTokens
 
 
 def teacher_token_rewards(
-    teachers: Sequence[Sequence[TeacherTokens]], old_logprobs: Ragged
+    teachers: Sequence[Sequence[TeacherTokens]], old_logprobs: Ragged, mask: Ragged
 ) -> tuple[Ragged, Metrics]:
     """Return token rewards in float32, lengths T, 0 on rows without a teacher, and for each teacher
-    `score/<name>/log_ratio`, the mean of d_t over its tokens before the clip, and
+    `score/<name>/log_ratio`, the mean of d_t over its sampled tokens before the clip, and
     `score/<name>/clipped`, the share of them that the clip changes."""
     rewards: list[np.ndarray] = []
     ratios: dict[str, list[np.ndarray]] = {}
     clipped: dict[str, int] = {}
-    for row, old in zip(teachers, old_logprobs.rows(), strict=True):
+    streams = (old_logprobs.rows(), mask.rows())
+    for row, old, sampled in zip(teachers, *streams, strict=True):
         reward = np.zeros(len(old))
         for teacher in row:
             assert len(teacher.logprobs) == len(old), (
                 f"teacher '{teacher.name}' rated {len(teacher.logprobs)} tokens of {len(old)}"
             )
-            ratio = teacher.logprobs.astype(np.float64) - old
+            ratio = np.where(sampled > 0, teacher.logprobs.astype(np.float64) - old, 0.0)
             reward += teacher.weight * ratio.clip(-teacher.clip, teacher.clip)
-            ratios.setdefault(teacher.name, []).append(ratio)
+            ratios.setdefault(teacher.name, []).append(ratio[sampled > 0])
             outside = int((np.abs(ratio) > teacher.clip).sum())
             clipped[teacher.name] = clipped.get(teacher.name, 0) + outside
         rewards.append(reward)

@@ -138,7 +138,7 @@ def test_turns_of_a_prompt_that_only_call_tools_have_no_text(config: Make) -> No
 def test_scores_of_parts_of_a_response_are_refused(config: Make, tmp_path: Path) -> None:
     path = checkpoint(tmp_path / "model", head=True)
     spec = {"kind": "process", "path": str(path), "to_tokens": True, "engine": {"name": "hf"}}
-    with pytest.raises(ConfigError, match="steps: to_tokens sends scores to parts"):
+    with pytest.raises(ConfigError, match="steps: scores go to parts of a response"):
         reward_funcs(config("steps", specs={"steps": spec}), combined=True)
 
 

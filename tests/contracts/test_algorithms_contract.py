@@ -125,6 +125,39 @@ def test_advantages_shape_padding_and_metrics(name: str) -> None:
     )
 
 
+def with_holes(stream_BT: torch.Tensor | None, fill: float) -> torch.Tensor | None:
+    """The stream with holes before, inside and behind each response."""
+    if stream_BT is None:
+        return None
+    wide_BT = torch.full((B, 2 * T), fill)
+    for row, length in enumerate(LENGTHS_B.tolist()):
+        wide_BT[row, HOLED_T[:length]] = stream_BT[row, :length].detach()
+    return wide_BT
+
+
+HOLED_T = torch.tensor([1, 4, 5, 7, 8])
+"""Where `with_holes` puts the tokens."""
+
+
+@pytest.mark.parametrize("name", ADVANTAGES)
+def test_holes_change_no_advantage(name: str) -> None:
+    """NaN in every hole: what a tool wrote has no advantage and is in no statistic."""
+    inputs = advantage_inputs(name)
+    streams = ("token_rewards_BT", "values_BT", "energies_BT")
+    holed = replace(
+        inputs,
+        response_mask_BT=with_holes(MASK_BT, 0.0),
+        **{stream: with_holes(getattr(inputs, stream), math.nan) for stream in streams},
+    )
+    plain = ADVANTAGES[name](inputs, settings=AlgorithmConfig())
+    result = ADVANTAGES[name](holed, settings=AlgorithmConfig())
+    expected_BT = with_holes(plain.advantages_BT, 0.0)
+    torch.testing.assert_close(result.advantages_BT, expected_BT, rtol=1e-6, atol=1e-7)
+    if plain.returns_BT is not None:
+        torch.testing.assert_close(result.returns_BT, with_holes(plain.returns_BT, 0.0))
+    assert result.metrics == pytest.approx(plain.metrics, rel=1e-6)
+
+
 @pytest.mark.parametrize("name", ADVANTAGES)
 def test_advantages_are_deterministic_and_change_no_input(name: str) -> None:
     inputs = advantage_inputs(name)
@@ -205,6 +238,33 @@ def test_loss_shape_padding_gradient_and_sums(name: str) -> None:
         assert value.shape == ()
         assert not value.requires_grad
         assert value.isfinite()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_holes_change_no_loss(name: str) -> None:
+    """NaN in every hole: no loss, no gradient, no KL and no entropy there."""
+    inputs = loss_inputs()
+    holed = LossInputs(
+        mask_BT=with_holes(MASK_BT, 0.0),
+        **{
+            field.name: with_holes(getattr(inputs, field.name), math.nan)
+            for field in fields(inputs)
+            if field.name != "mask_BT" and getattr(inputs, field.name) is not None
+        },
+    )
+    holed.logprobs_BT.requires_grad_()
+    settings = replace(settings_of(name), use_kl_loss=True, entropy_coeff=0.01)
+    losses: list[torch.Tensor] = []
+    gradients: list[torch.Tensor] = []
+    sums: list[dict[str, float]] = []
+    for each in (inputs, holed):
+        loss_BT, metrics = total_loss(each, settings=settings)
+        losses.append(loss_BT.detach())
+        gradients.append(torch.autograd.grad(loss_BT.sum(), each.logprobs_BT)[0])
+        sums.append({key: value.item() for key, value in metrics.items()})
+    torch.testing.assert_close(losses[1], with_holes(losses[0], 0.0))
+    torch.testing.assert_close(gradients[1], with_holes(gradients[0], 0.0))
+    assert sums[1] == pytest.approx(sums[0], rel=1e-5)
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -41,21 +41,32 @@ def said(
 
 
 OLD = Ragged.of([[-1.0, -2.0], [-0.5], [-3.0, -3.0]], np.float32)
+MASK = Ragged(np.ones(5, np.float32), OLD.lengths)
 
 
 def test_a_tokens_reward_is_the_weighted_log_ratio():
     """w * (log p_teacher - log p_policy): 0.5 * (-0.5 + 1), 0.5 * (-4 + 2); -0.25 + 0.5."""
     teachers = [(said([-0.5, -4.0], weight=0.5),), (said([-0.25], weight=1.0),), ()]
-    found, metrics = teacher_token_rewards(teachers, OLD)
+    found, metrics = teacher_token_rewards(teachers, OLD, MASK)
     assert [row.tolist() for row in found.rows()] == [[0.25, -1.0], [0.25], [0.0, 0.0]]
     # mean of 0.5, -2 and 0.25, before weights
     assert metrics == {"score/big/log_ratio": pytest.approx(-1.25 / 3), "score/big/clipped": 0.0}
 
 
+def test_a_hole_gets_no_reward_and_is_in_no_statistic():
+    """0.5 * (-0.5 + 1) on the first token; the second is a tool's, so neither -2 nor its clip
+    count."""
+    mask = Ragged.of([[1.0, 0.0], [1.0], [1.0, 1.0]], np.float32)
+    teachers = [(said([-0.5, -4.0], weight=0.5, clip=1.0),), (), ()]
+    token_rewards, metrics = teacher_token_rewards(teachers, OLD, mask)
+    assert token_rewards.rows()[0].tolist() == [0.25, 0.0]
+    assert metrics == {"score/big/log_ratio": 0.5, "score/big/clipped": 0.0}
+
+
 def test_the_clip_bounds_a_tokens_log_ratio_before_the_weight():
     """-2 becomes -1, then times 3; the metric keeps -2."""
     found, metrics = teacher_token_rewards(
-        [(said([-0.5, -4.0], weight=3.0, clip=1.0),), (), ()], OLD
+        [(said([-0.5, -4.0], weight=3.0, clip=1.0),), (), ()], OLD, MASK
     )
     assert found.rows()[0].tolist() == [1.5, -3.0]
     assert metrics == {"score/big/log_ratio": -0.75, "score/big/clipped": 0.5}
@@ -64,14 +75,14 @@ def test_the_clip_bounds_a_tokens_log_ratio_before_the_weight():
 def test_teachers_of_one_response_add_up_and_each_is_logged():
     """0.5 * 0.5 + 2 * (-1 + 1) and 0.5 * -2 + 2 * (-1 + 2)."""
     both = (said([-0.5, -4.0], weight=0.5), said([-1.0, -1.0], weight=2.0, name="other"))
-    found, metrics = teacher_token_rewards([both, (), ()], OLD)
+    found, metrics = teacher_token_rewards([both, (), ()], OLD, MASK)
     assert found.rows()[0].tolist() == [0.25, 1.0]
     assert metrics["score/other/log_ratio"] == 0.5
 
 
 def test_a_teacher_that_is_the_policy_rewards_nothing():
     teachers = [(said(row.tolist()),) for row in OLD.rows()]
-    found, metrics = teacher_token_rewards(teachers, OLD)
+    found, metrics = teacher_token_rewards(teachers, OLD, MASK)
     assert found.values.tolist() == [0.0] * 5
     assert metrics == {"score/big/log_ratio": 0.0, "score/big/clipped": 0.0}
 

@@ -9,7 +9,8 @@ A token after which the response becomes likelier counts more. Tokens with a rat
 clip_ratio_c, the bound of the dual clip, are left out of F; where A < 0 and the token's ratio lies
 above fipo_safe_ratio, f is bounded to [0.8, 1]. The authors' run of 32 billion parameters has a
 half-life of 32 tokens, weights from 1 to 1.2, a safe ratio of 10 and clip_ratio_c=10. Departures:
-log r is bounded to [-20, 20]; a token outside the mask counts as 0 in F and as a step of its decay.
+log r is bounded to [-20, 20]; a token outside the mask is passed over: it adds nothing to F and is
+no step of its decay.
 """
 
 from __future__ import annotations
@@ -47,7 +48,12 @@ def fipo(
     log_ratio_BT = log_ratio(inputs).detach()
     ratio_BT = log_ratio_BT.exp()
     counted_BT = torch.where(ratio_BT > settings.clip_ratio_c, 0.0, log_ratio_BT)
-    future_BT = discounted_future(counted_BT, gamma=2 ** (-1 / choice.fipo_half_life))
+    # counted tokens first, so that holes are no steps
+    order_BT = (inputs.mask_BT > 0).int().argsort(dim=1, descending=True, stable=True)
+    ordered_BT = discounted_future(
+        counted_BT.gather(1, order_BT), gamma=2 ** (-1 / choice.fipo_half_life)
+    )
+    future_BT = torch.zeros_like(counted_BT).scatter(1, order_BT, ordered_BT)
     weight_BT = future_BT.exp().clamp(choice.fipo_weight_low, choice.fipo_weight_high)
     unsafe_BT = (advantages_BT < 0) & (ratio_BT > choice.fipo_safe_ratio)
     weight_BT = torch.where(unsafe_BT, weight_BT.clamp(*SAFE_WEIGHTS), weight_BT)

@@ -1,5 +1,5 @@
-"""`to_tokens`: rewards whose verdicts go to the response's tokens instead of adding to its reward:
-the parts of process rewards, and what teachers say of each token."""
+"""Rewards whose verdicts go to the response's tokens instead of adding to its reward: process
+rewards and teachers (`to_tokens`), and turns' scores (`per: {turn: each}`)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from rmrl.config.schema.reward import RewardConfig
 from rmrl.errors import ConfigError
 from rmrl.rewards.kinds import REWARD_KINDS
+from rmrl.rewards.reads.setting import EACH
 from rmrl.rewards.response_facts import Rows
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms import Chain
@@ -19,7 +20,7 @@ from rmrl.types import Scores, Step
 
 def to_tokens(spec: RewardSpec) -> bool:
     """Return whether the spec sends its parts to their tokens."""
-    return bool(getattr(spec.options, "to_tokens", False))
+    return bool(getattr(spec.options, "to_tokens", False)) or spec.reads.per_turn == EACH
 
 
 def rates_tokens(spec: RewardSpec) -> bool:
@@ -48,9 +49,9 @@ def step_problems(
         elif to_tokens(spec) and not chain.per_value:
             names = ", ".join(chain.names)
             problems.append(
-                f"reward '{spec.name}' has to_tokens with the transforms {names}: the parts of a"
-                " response can only be scaled, clipped, or passed through sigmoid or piecewise;"
-                " leave the others out, or to_tokens"
+                f"reward '{spec.name}' sends scores to tokens (to_tokens, per: {{turn: each}}) with"
+                f" the transforms {names}: the parts of a response can only be scaled, clipped, or"
+                " passed through sigmoid or piecewise; leave the others out, or the entry"
             )
     return problems
 
@@ -67,8 +68,9 @@ def check_steps(
 def needs_sum(name: str, how: str) -> str:
     """Return the problem of a combiner other than a sum, which needs the scalar."""
     return (
-        f"reward '{name}' has to_tokens with reward.combine={how}: scores of a response's parts can"
-        " only be added; use reward.combine=weighted_sum, or leave to_tokens out"
+        f"reward '{name}' sends scores to tokens (to_tokens, per: {{turn: each}}) with"
+        f" reward.combine={how}: scores of a response's parts can only be added; use"
+        " reward.combine=weighted_sum, or leave the entry out"
     )
 
 
@@ -96,7 +98,7 @@ def weighted_steps(
     weighted = list(compress(specs, (weights_BC != 0).any(axis=0).tolist()))
     if not any(to_tokens(spec) and not rates_tokens(spec) for spec in weighted):
         return ()
-    merged: list[dict[int, float]] = [{} for _ in range(len(rows))]
+    merged: list[dict[tuple[int, int], float]] = [{} for _ in range(len(rows))]
     for c, (column, chain) in enumerate(zip(scores.results, transforms, strict=True)):
         numbers: list[int] = []
         steps: list[Step] = []
@@ -107,8 +109,12 @@ def weighted_steps(
         present = np.ones(len(raw), dtype=bool)
         values = chain.apply(raw, rows.select(numbers), present, learn=False)
         for b, step, value in zip(numbers, steps, values, strict=True):
-            merged[b][step.end] = merged[b].get(step.end, 0.0) + float(weights_BC[b, c] * value)
+            place = (-1 if step.turn is None else step.turn, step.end)
+            merged[b][place] = merged[b].get(place, 0.0) + float(weights_BC[b, c] * value)
     rows_of_steps: list[tuple[Step, ...]] = []
-    for ends in merged:
-        rows_of_steps.append(tuple(Step(end, value) for end, value in sorted(ends.items())))
+    for places in merged:
+        steps = []
+        for (turn, end), value in sorted(places.items()):
+            steps.append(Step(end, value, None if turn < 0 else turn))
+        rows_of_steps.append(tuple(steps))
     return tuple(rows_of_steps)

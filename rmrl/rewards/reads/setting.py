@@ -2,7 +2,8 @@
 
 reads      all (default), answer, reasoning, final, transcript, last, tools or turn:<n>
 per        response (default), turn, or {turn: <how>}: every assistant turn is scored, and HOW makes
-           the response's score: mean (default), min, max, sum or last
+           the response's score: mean (default), min, max, sum or last. With each,
+           training puts the scores on the turns' last tokens. Elsewhere each is mean
 unclosed   of answer, reasoning and final, where the response ends inside its thinking: missing
            (default), read, or a number
 thinking   of the same: opened, [open, close], or {tags: [open, close], opened: true}
@@ -24,12 +25,21 @@ PARTS = ("all", "answer", "reasoning", "final", "transcript", "last", "tools", "
 _TURNS = ("last", "tools", "turn")
 _WHOLE = ("all", "transcript", *_TURNS)
 """Parts for which the thinking is not told from the rest."""
+EACH = "each"
+"""Each turn's score goes to its last token."""
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
 PER_TURN: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "mean": lambda values: math.fsum(values) / len(values),
+    "mean": _mean,
     "min": min,
     "max": max,
     "sum": math.fsum,
     "last": lambda values: values[-1],
+    EACH: _mean,
 }
 """How the turns' scores make the response's score."""
 _ENTRIES = ("tags", "opened")

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from rmrl.errors import RewardFunctionError
 from rmrl.interfaces import ItemScorer
 from rmrl.rewards.kinds.shared.context import Counts
-from rmrl.rewards.reads.setting import PER_TURN
+from rmrl.rewards.reads.setting import EACH, PER_TURN
 from rmrl.rewards.reads.turns import assistant_turns, conversation_of, turn_text
 from rmrl.rewards.session.response_part import PartReader
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.types import Conversation, Messages, ScoreItem, ScoreResult
+from rmrl.types import Conversation, Messages, ScoreItem, ScoreResult, Step
 
 TURNS = "turns"
 """The result's column with each turn's score; None: no verdict."""
@@ -126,4 +126,7 @@ def _combined(turns: Sequence[ScoreResult], how: str) -> ScoreResult:
         return dataclasses.replace(
             missing, detail=f"turn {number + 1}: {missing.detail}", extra=extra, **sums
         )
-    return dataclasses.replace(last, value=PER_TURN[how](present), extra=extra, steps=(), **sums)
+    steps: tuple[Step, ...] = ()
+    if how == EACH:
+        steps = tuple(Step(0, value, turn) for turn, value in enumerate(present))
+    return dataclasses.replace(last, value=PER_TURN[how](present), extra=extra, steps=steps, **sums)

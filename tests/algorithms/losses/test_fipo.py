@@ -82,7 +82,7 @@ def test_on_policy_and_with_a_weight_of_one_it_is_ppo():
     )
 
 
-def test_padding_and_holes_count_as_zero():
+def test_holes_are_passed_over():
     batch = inputs([2.0, 7.0, 2.0], 1.0)
     hole = replace(
         batch,
@@ -92,8 +92,8 @@ def test_padding_and_holes_count_as_zero():
         ),
     )
     _, metrics = fipo(hole, settings=settings())
-    # F = ln 2 + ln 2 / 4 and ln 2
-    assert metrics["influence"].item() == pytest.approx(2**1.25 + 2)
+    # F = ln 2 + ln 2 / 2 and ln 2
+    assert metrics["influence"].item() == pytest.approx(2**1.5 + 2)
 
 
 @pytest.mark.parametrize("length", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5])

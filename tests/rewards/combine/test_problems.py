@@ -140,7 +140,7 @@ def test_every_combiner_works_with_what_it_needs():
         ),
         (
             {"combine": "product", "specs": {"a": {"to_tokens": True}}},
-            "reward 'a' has to_tokens with reward.combine=product",
+            "reward 'a' sends scores to tokens",
         ),
     ],
 )

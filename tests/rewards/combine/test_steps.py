@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from rmrl.errors import ConfigError
+from rmrl.rewards.reads.setting import EACH, Reads
 from rmrl.types import Step
 from tests.rewards.combine.parts import combined, process, rewards, spec
 
@@ -64,13 +67,15 @@ def test_renormalize_reaches_the_parts():
 
 
 def test_only_a_sum_can_leave_the_scalar_out():
-    with pytest.raises(ConfigError, match=r"reward 'prm' has to_tokens with reward.combine=min"):
+    with pytest.raises(
+        ConfigError, match=r"reward 'prm' sends scores to tokens .* with reward.combine=min"
+    ):
         combined([spec("prm", tokens=True)], [process(1.0, (4, 1.0))], how="min")
 
 
 def test_statistics_over_responses_do_not_fit_their_parts():
     ranked = spec("prm", tokens=True, transforms=({"kind": "rank"},))
-    with pytest.raises(ConfigError, match=r"to_tokens with the transforms rank\(group\)"):
+    with pytest.raises(ConfigError, match=r"with the transforms rank\(group\)"):
         combined([ranked], [process(1.0, (4, 1.0))])
 
 
@@ -78,5 +83,20 @@ def test_a_weight_of_zero_that_rises_later_is_checked_from_the_start():
     specs = [spec("a"), spec("prm", 0.0, tokens=True, transforms=({"kind": "rank"},))]
     columns = ([1.0], [process(1.0, (4, 1.0))])
     assert combined(specs, *columns).steps == ()
-    with pytest.raises(ConfigError, match="reward 'prm' has to_tokens with the transforms rank"):
+    with pytest.raises(ConfigError, match="with the transforms rank"):
         combined(specs, *columns, weight_schedules={"prm": [[0, 0], [10, 1]]})
+
+
+def test_scores_of_turns_go_to_the_turns_and_add_up_with_those_of_other_rewards():
+    """.5 * 1 + 2 * 3 on turn 0, .5 * -2 on turn 1; the part of a text stays apart."""
+    turns = process(0.0, (0, 1.0), (0, -2.0))
+    scored = dataclasses.replace(turns, steps=(Step(0, 1.0, turn=0), Step(0, -2.0, turn=1)))
+    first = dataclasses.replace(turns, steps=(Step(0, 3.0, turn=0),))
+    specs = [
+        dataclasses.replace(spec("a", 0.5), reads=Reads(per_turn=EACH)),
+        dataclasses.replace(spec("b", 2.0), reads=Reads(per_turn=EACH)),
+        spec("prm", 1.0, tokens=True),
+    ]
+    batch = combined(specs, [scored], [first], [process(0.0, (4, 1.0))])
+    assert rewards(batch) == [0.0]
+    assert batch.steps == ((Step(4, 1.0), Step(0, 6.5, turn=0), Step(0, -1.0, turn=1)),)
