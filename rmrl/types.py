@@ -47,6 +47,10 @@ class Conversation:
     status: Status = "ok"
     """The status of every reward, where the harness recorded an error."""
     detail: str = ""
+    rewards: Mapping[str, float | None] = field(default_factory=dict)
+    """The environment's own rewards. None: not computed."""
+    stop: str = ""
+    """Why the conversation ended, in the harness's words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -458,6 +462,8 @@ class Sampling:
     """null: another seed in every run."""
     stop: tuple[str, ...] = ()
     """Texts that end the sample. The sample does not contain them."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Tokens that end the sample, besides the end token. The sample contains them."""
     ignore_eos: bool = False
     """Continue past the end token."""
     choice: tuple[str, ...] = ()

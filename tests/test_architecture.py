@@ -44,6 +44,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("reward_training", "audit"),
     ("report", "evaluation", "doctor", "serve", "adapters"),
     ("trainer", "offline"),
+    ("environments",),
     ("assemble",),
     ("rewards", "backends", "cluster", "telemetry"),
     ("inference",),
@@ -80,7 +81,7 @@ ROOMS_OF_REWARDS: tuple[tuple[str, ...], ...] = (
     ("kinds/rubric", "kinds/code"),
     ("kinds/generative", "kinds/group", "kinds/critique", "kinds/similarity", "kinds/remote"),
     ("kinds/judge", "kinds/teacher"),
-    ("kinds/bradley_terry", "kinds/process", "kinds/rule", "kinds/ensemble"),
+    ("kinds/bradley_terry", "kinds/process", "kinds/rule", "kinds/ensemble", "kinds/environment"),
     ("kinds/kind",),
     ("kinds/shared",),
     ("transforms", "cache"),
@@ -97,7 +98,7 @@ WHO_MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "omegaconf": ("config/load.py", "config/typed.py", "commands/export.py"),
     "fastapi": ("serve/",),
     "starlette": ("serve/",),
-    "uvicorn": ("serve/",),
+    "uvicorn": ("serve/", "environments/endpoint.py"),
     "prometheus_client": ("serve/",),
 }
 

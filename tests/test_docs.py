@@ -25,7 +25,7 @@ from rmrl.rewards.dropins.dropin import load_dropin
 from rmrl.rewards.entries.section import Policy
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.trainer.policy_judge import policy_of
-from rmrl.types import RewardBatch
+from rmrl.types import Conversation, RewardBatch
 from scripts import wrap_prose
 from scripts.write_config_docs import PAGE, page
 from tests import docs_pages
@@ -190,9 +190,13 @@ async def scored(specs: list[RewardSpec], config: Config, tokenizer: Any) -> Rew
         group_size=2,
     )
     rubrics = [{"criterion": "Counts the apples", "points": 5, "tags": ["axis:accuracy"]}]
-    rows = [
-        replace(row, prompt=replace(row.prompt, extra_info={"rubrics": rubrics})) for row in rows
-    ]
+    for place, row in enumerate(rows):
+        prompt = replace(row.prompt, extra_info={"rubrics": rubrics})
+        if any(spec.kind == "environment" for spec in specs):
+            turns = (*prompt.messages, {"role": "assistant", "content": row.text})
+            talk = Conversation(messages=turns, first=1, rewards={"correct": 1.0})
+            prompt = replace(prompt, conversation=talk)
+        rows[place] = replace(row, prompt=prompt)
     try:
         return await asyncio.wait_for(scorer.score(rows), 60)
     finally:

@@ -9,7 +9,7 @@ from rmrl.data.column_names import ColumnNames
 from rmrl.data.csv_cells import is_message_list
 from rmrl.data.problems import FieldError, shown
 from rmrl.data.schema import as_messages, is_null
-from rmrl.data.traces.stored_trace import DETAIL, STATUS
+from rmrl.data.traces.stored_trace import DETAIL, SCORE, STATUS, STOP
 from rmrl.types import STATUSES, Conversation, Messages
 
 
@@ -28,11 +28,27 @@ def conversations(
         answers = value
     statuses = _each(fields, STATUS, count)
     details = _each(fields, DETAIL, count)
+    stops = _each(fields, STOP, count)
+    rewards = [dict[str, float | None]() for _ in range(count)]
+    for column in fields:
+        if column.startswith(SCORE):
+            for own, value in zip(rewards, _each(fields, column, count), strict=True):
+                own[column.removeprefix(SCORE)] = value
     if len(answers) != count:
         answers = [None] * count
     return [
-        _conversation(answer, column, prompt, status or "ok", detail or "")
-        for answer, status, detail in zip(answers, statuses, details, strict=True)
+        _conversation(
+            answer,
+            column,
+            prompt,
+            status=status or "ok",
+            detail=str(detail or ""),
+            stop=str(stop or ""),
+            rewards=own,
+        )
+        for answer, status, detail, stop, own in zip(
+            answers, statuses, details, stops, rewards, strict=True
+        )
     ]
 
 
@@ -52,7 +68,7 @@ def _each(fields: Mapping[str, Any], name: str, count: int) -> Sequence[Any]:
 
 
 def _conversation(
-    answer: Any, column: str, prompt: Messages, status: Any, detail: Any
+    answer: Any, column: str, prompt: Messages, *, status: Any, **recorded: Any
 ) -> Conversation | None:
     if status not in STATUSES:
         raise FieldError(
@@ -70,4 +86,4 @@ def _conversation(
     whole = (*prompt, *turns)
     if tuple(turns[: len(prompt)]) == tuple(prompt):
         whole = tuple(turns)
-    return Conversation(messages=whole, first=len(prompt), status=status, detail=str(detail))
+    return Conversation(messages=whole, first=len(prompt), status=status, **recorded)

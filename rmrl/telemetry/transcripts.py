@@ -10,7 +10,9 @@ One line per response:
      "reward", "kept", "advantage"}
 `score` and `reward` are null where there is no verdict. `rendered` is the judge's input, `raw` its
 output; `read` stands beside them where the reward read another text than the response, and
-`opens_thinking` says whether the prompt ended inside a thinking block, where that is known.
+`opens_thinking` says whether the prompt ended inside a thinking block, where that is known. Where
+an environment played, `response` lists all its messages, and the columns that
+`rmrl.data.traces.stored_trace` describes hold what the environment recorded.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from rmrl.telemetry import jsonl
-from rmrl.types import Response, RewardBatch
+from rmrl.types import Conversation, Response, RewardBatch
 
 SAMPLES_FILE = "samples.jsonl"
 
@@ -210,9 +212,11 @@ def _rows(entry: _Step) -> Iterator[dict[str, Any]]:
                 scores[name]["read"] = result.read
             if result.steps and result.steps[0].turn is None:
                 scores[name]["steps"] = [[step.end, step.value] for step in result.steps]
-        opened: dict[str, bool] = {}
+        opened: dict[str, Any] = {}
         if prompt.opens_thinking is not None:
             opened["opens_thinking"] = prompt.opens_thinking
+        if prompt.conversation is not None:
+            opened |= played_columns(prompt.conversation)
         yield {
             "step": entry.step,
             "prompt_id": prompt.id,
@@ -221,8 +225,8 @@ def _rows(entry: _Step) -> Iterator[dict[str, Any]]:
             "extra_info": prompt.extra_info,
             "messages": prompt.messages,
             **rm_prompts,
-            **opened,
             "response": response.text,
+            **opened,
             "response_tokens": response.sampled,
             "finish_reason": response.finish_reason,
             "policy_version": response.policy_version,
@@ -232,3 +236,17 @@ def _rows(entry: _Step) -> Iterator[dict[str, Any]]:
             "kept": bool(rewards.keep_B[b]),
             "advantage": None if advantages_B is None else advantages_B[b],
         }
+
+
+def played_columns(talk: Conversation) -> dict[str, Any]:
+    """Return what an environment recorded, and its messages as the response."""
+    columns: dict[str, Any] = {"env.status": talk.status, "env.detail": talk.detail}
+    columns["env.stop"] = talk.stop
+    for name, reward in talk.rewards.items():
+        columns[f"score_env.{name}"] = None
+        if talk.status == "ok":
+            columns[f"score_env.{name}"] = reward
+    turns = list(talk.messages[talk.first :])
+    if turns:
+        columns["response"] = turns
+    return columns

@@ -53,6 +53,7 @@ from rmrl.trainer.check_algorithm import (
     needs_critic,
     needs_reference,
 )
+from rmrl.trainer.check_environment import environment_problems, task_problems
 from rmrl.trainer.check_layout import layout_problems
 from rmrl.trainer.check_place import (
     fill_processes,
@@ -208,6 +209,7 @@ def _first_round(
             *rewards.problems,
             *algorithm_problems(config, rewards.specs),
             *teacher_problems(config, rewards.specs),
+            *environment_problems(config, rewards.specs),
         ]
     )
     rows: list[ResponseRow] = []
@@ -219,6 +221,7 @@ def _first_round(
             columns = tuple(next(read_rows(files[0])).fields)
     with problems.collecting():
         rows += _first_rows(config, "val")
+    problems.add(task_problems(config, rows))
     problems.add(reward_preflight(rewards.specs, rows, device=device, columns=columns))
     audited.report(config.reward, rewards.specs)
     if config.trainer.require_audit:

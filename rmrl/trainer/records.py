@@ -10,6 +10,7 @@ from rmrl.telemetry.sample_table import sample_table
 from rmrl.telemetry.sample_text import sample_text
 from rmrl.telemetry.sinks import Sinks
 from rmrl.telemetry.transcripts import SampleWriter
+from rmrl.telemetry.turn_metrics import turn_metrics
 from rmrl.trainer.batches import ScoredBatch, advantage_per_row
 from rmrl.trainer.scored_rollouts import ScoredRollouts
 from rmrl.types import Metrics
@@ -48,6 +49,7 @@ class Telemetry:
             step,
             {
                 **score_metrics(rewards.scores, rewards, lengths, truncated=truncated),
+                **turn_metrics(responses),
                 **scored.metrics,
                 **metrics,
                 **clock.metrics(sum(lengths) + prompt_tokens),

@@ -7,9 +7,10 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import zlib
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from rmrl.cluster.processes import RayProcess
 from rmrl.cluster.watch import loss
@@ -18,7 +19,7 @@ from rmrl.heartbeat import heartbeat
 from rmrl.inference.reward_engine_base import GenerateRequest, TextOutput
 from rmrl.telemetry.clock import Durations
 from rmrl.trainer.allocations import all_or_none
-from rmrl.types import Prompt, Response, Rollouts, Sampling
+from rmrl.types import Generation, Prompt, Response, Rollouts, Sampling
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +29,22 @@ seed."""
 
 
 _MEASURE_DEADLINE_S = 30.0
+
+
+class SampleSource(Protocol):
+    """Plays responses whose turns are drawn from rollout engines."""
+
+    async def generate(
+        self,
+        draw: Callable[[Sequence[int], Sampling, str], Awaitable[Generation]],
+        prompts: Sequence[Prompt],
+        sampling: Sampling,
+        *,
+        on_finished: Callable[[int], None],
+        on_response: Callable[[int, Response], None],
+    ) -> Rollouts: ...
+
+    async def close(self) -> None: ...
 
 
 class RolloutPool:
@@ -54,6 +71,8 @@ class RolloutPool:
         sleep at all."""
         self.on_asleep: Callable[[Sequence[int]], None] | None = None
         """Called once with the bytes of each engine, when they sleep for the first time."""
+        self.source: SampleSource | None = None
+        """Plays the responses. None: the engines answer each prompt with one turn."""
         self._timeout_s = timeout_s
         self._sleeps = sleeps
         self._start = start
@@ -66,6 +85,9 @@ class RolloutPool:
         self._version = -1
         self._restarts = 0
         self.durations = Durations()
+        self._drawing = 0
+        """Turns that are being drawn."""
+        self._none_drawn = asyncio.Event()
 
     async def generate(
         self,
@@ -80,6 +102,10 @@ class RolloutPool:
         As soon as one is finished `on_finished` gets the count so far, `on_response` its position
         among all and the response.
         """
+        if self.source is not None:
+            return await self.source.generate(
+                self.draw, prompts, sampling, on_finished=on_finished, on_response=on_response
+            )
         responses: dict[tuple[int, int], Response] = {}
 
         async def run(number: int, share: range, only: list[tuple[int, int]] | None) -> None:
@@ -93,14 +119,7 @@ class RolloutPool:
             stream = self.engines[number].stream("generate", *arguments, timeout_s=self._timeout_s)
             async for part in stream:
                 index = share[part.prompt_index]
-                response = Response(
-                    prompt=prompts[index],
-                    text=part.text,
-                    token_ids=part.token_ids,
-                    logprobs=part.logprobs,
-                    finish_reason=part.finish_reason,
-                    policy_version=part.policy_version,
-                )
+                response = one_turn(prompts[index], part)
                 responses[index, part.sample_index] = response
                 on_finished(len(responses))
                 on_response(index * sampling.n + part.sample_index, response)
@@ -126,6 +145,46 @@ class RolloutPool:
                 await self._mend()
                 _log.info(f"{missing} of {len(order)} samples are drawn again")
         return Rollouts(responses=tuple(responses[place] for place in order), group_size=sampling.n)
+
+    async def draw(self, tokens: Sequence[int], sampling: Sampling, key: str) -> Generation:
+        """Return one sample behind `tokens`. One engine draws all samples with a `key`, and its
+        cache has their common beginning. A lost engine is started again once the other engines have
+        nothing under way, and asked once more, as in `generate`."""
+        while True:
+            async with self._mending:
+                if self._lost:
+                    while self._drawing:
+                        self._none_drawn.clear()
+                        await self._none_drawn.wait()
+                    await self._start_lost()
+                    await self.wake()
+            number = zlib.crc32(key.encode()) % len(self.engines)
+            losses = self._losses
+            samples: list[Generation] = []
+            self._drawing += 1
+            try:
+                await self._each({number: self._draw(number, tokens, sampling, samples)})
+            finally:
+                self._drawing -= 1
+                if not self._drawing:
+                    self._none_drawn.set()
+            if samples:
+                return samples[0]
+            if self._losses == losses:
+                raise InfrastructureError("a rollout engine ended a turn without a sample")
+
+    async def _draw(
+        self,
+        number: int,
+        tokens: Sequence[int],
+        sampling: Sampling,
+        samples: list[Generation],
+    ) -> None:
+        stream = self.engines[number].stream(
+            "generate", [list(tokens)], sampling, timeout_s=self._timeout_s
+        )
+        async for sample in stream:
+            samples.append(sample)
 
     async def answer(
         self, requests: Sequence[GenerateRequest], *, timeout_s: float
@@ -253,6 +312,8 @@ class RolloutPool:
 
     async def close(self) -> None:
         self._awake = False
+        if self.source is not None:
+            await self.source.close()
         for engine in self.engines:
             await engine.kill()
 
@@ -261,9 +322,12 @@ class RolloutPool:
         weights."""
         async with self._mending:
             if self._lost:
-                await self.restart_lost()
-                assert self.republish is not None
-                await self.republish()
+                await self._start_lost()
+
+    async def _start_lost(self) -> None:
+        await self.restart_lost()
+        assert self.republish is not None
+        await self.republish()
 
     async def _everywhere(self, method: str, *args: object) -> None:
         works: dict[int, Coroutine[Any, Any, Any]] = {}
@@ -284,6 +348,18 @@ class RolloutPool:
                 self._losses += 1
 
         await asyncio.gather(*(noted(number, work) for number, work in works.items()))
+
+
+def one_turn(prompt: Prompt, sample: Generation) -> Response:
+    """Return a sample as the response to a prompt."""
+    return Response(
+        prompt=prompt,
+        text=sample.text,
+        token_ids=sample.token_ids,
+        logprobs=sample.logprobs,
+        finish_reason=sample.finish_reason,
+        policy_version=sample.policy_version,
+    )
 
 
 def samples_owed(

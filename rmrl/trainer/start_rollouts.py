@@ -24,6 +24,7 @@ from rmrl.trainer.plan import rollout_sleeps
 from rmrl.trainer.policy import Models
 from rmrl.trainer.publish import Publisher, TransferPublisher, WeightPublisher
 from rmrl.trainer.rollouts import RolloutPool
+from rmrl.trainer.start_environment import add_environment
 
 _log = logging.getLogger(__name__)
 
@@ -59,8 +60,7 @@ async def start_rollouts(checked: Checked, allocations: Allocations) -> RolloutP
             tokenizer=model.tokenizer_path,
             device=checked.device,
             threads=count,
-            max_model_len=rollout.max_model_len
-            or config.data.max_prompt_length + config.data.max_response_length,
+            max_model_len=context_length(checked),
             trust_remote_code=model.trust_remote_code,
             seed=rollout.seed + replica,
             # The user's own arguments take precedence over those that other settings decide.
@@ -87,12 +87,22 @@ async def start_rollouts(checked: Checked, allocations: Allocations) -> RolloutP
         return process
 
     engines = await all_or_none(*(spawn(replica) for replica in range(replicas(checked))))
-    return RolloutPool(
+    pool = RolloutPool(
         engines,
         timeout_s=rollout.timeout_s,
         sleeps=rollout_sleeps(config, device=checked.device),
         start=spawn,
     )
+    if rollout.source == "verifiers":
+        await add_environment(pool, checked, max_model_len=context_length(checked))
+    return pool
+
+
+def context_length(checked: Checked) -> int:
+    """Return how many tokens a prompt and its response may have."""
+    data = checked.config.data
+    length = checked.config.actor_rollout_ref.rollout.max_model_len
+    return length or data.max_prompt_length + data.max_response_length
 
 
 def _environment(checked: Checked, count: int) -> dict[str, str]:

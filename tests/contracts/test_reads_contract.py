@@ -77,10 +77,11 @@ def facts(result: ScoreResult) -> tuple[Any, ...]:
 
 
 # A kind that scores steps may not read a transcript or turns: tests/rewards/entries/test_resolve.py
-OF_RESPONSES = [kind for kind in REWARD_KINDS if not REWARD_KINDS[kind].scores_steps]
+READERS = [kind for kind in REWARD_KINDS if REWARD_KINDS[kind].reads_responses]
+OF_RESPONSES = [kind for kind in READERS if not REWARD_KINDS[kind].scores_steps]
 PARTS_OF_RESPONSES = [
     (kind, part)
-    for kind in REWARD_KINDS
+    for kind in READERS
     for part in TEXTS
     if kind in OF_RESPONSES or part != "transcript"
 ]
@@ -157,7 +158,7 @@ async def test_a_failed_harness_is_the_status_of_every_reward(
     assert batch.keep_B.tolist() == [False, False]
 
 
-@pytest.mark.parametrize("kind", REWARD_KINDS)
+@pytest.mark.parametrize("kind", READERS)
 async def test_a_response_that_ends_inside_its_thinking_has_no_verdict(
     kind: str, tmp_path: Path, tokenizer: Any
 ) -> None:
@@ -180,7 +181,7 @@ async def test_a_response_that_ends_inside_its_thinking_has_no_verdict(
     assert others == list(map(facts, results_of(without)))
 
 
-@pytest.mark.parametrize("kind", REWARD_KINDS)
+@pytest.mark.parametrize("kind", READERS)
 async def test_a_number_is_its_score(kind: str, tmp_path: Path, tokenizer: Any) -> None:
     batch = await scored(
         kind,

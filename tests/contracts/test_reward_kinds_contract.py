@@ -14,7 +14,7 @@ import pytest
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.session.items import ResponseRow
 from rmrl.types import Prompt, ScoreResult
-from tests.faults.injections import FINE, Injection, answer, specs_of
+from tests.faults.injections import FINE, Injection, answer, played, specs_of
 from tests.rewards.parts import chat_tokenizer, make_scorer
 from tests.rewards.remote.server import serving
 
@@ -46,6 +46,8 @@ def score(request: pytest.FixtureRequest, tokenizer: Any, tmp_path: Path) -> Ite
         specs = specs_of(kind, injection, tmp_path, url=server.url)
 
         async def run(texts: list[str], prompt: Prompt = PROMPT) -> list[ScoreResult]:
+            if kind == "environment":
+                prompt = dataclasses.replace(prompt, conversation=played(prompt, mine=1.0))
             scorer = make_scorer(specs, tokenizer)
             try:
                 batch = await asyncio.wait_for(

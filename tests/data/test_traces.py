@@ -101,10 +101,45 @@ def test_a_limit_is_no_error():
 def test_the_last_branch_is_read():
     compacted = fields("verifiers_episodes.jsonl", 4)
     assert [turn["content"] for turn in compacted["response"]] == ["391, then."]
-    assert compacted["response_tokens"] == 3
+    # 12 in the branch that was given up, as training counts
+    assert compacted["response_tokens"] == 15
     rewritten = fields("openenv.jsonl", 1)
     assert rewritten["prompt"] == [{"role": "user", "content": "So far: 391. Go on."}]
     assert (rewritten["response_tokens"], rewritten["finish_reason"]) == (2, "length")
+
+
+def test_turns_that_a_later_branch_writes_again_belong_to_the_response():
+    """The last branch holds the first turn as its context, unsampled."""
+
+    def node(parent: int | None, role: str, content: str, sampled: int = 0) -> dict[str, Any]:
+        return {
+            "parent": parent,
+            "message": {"role": role, "content": content},
+            "sampled": bool(sampled),
+            "mask": [False, *[True] * sampled],
+        }
+
+    nodes = [
+        node(None, "user", "Q"),
+        node(0, "assistant", "one", 2),
+        node(None, "user", "Q"),
+        node(2, "assistant", "one"),
+        node(3, "user", "more"),
+        node(4, "assistant", "two", 3),
+    ]
+    row = {"task": {"data": {"prompt": "Q"}}, "ok": True, "agent": {}, "nodes": nodes}
+    read = as_row(row, "row 1")
+    assert read["prompt"] == [{"role": "user", "content": "Q"}]
+    assert [turn["content"] for turn in read["response"]] == ["one", "more", "two"]
+    assert read["response_tokens"] == 5
+
+
+def test_the_environments_rewards_go_with_the_conversation():
+    answered = rows(TRACES / "verifiers_episodes.jsonl")
+    talk = answered[0].prompts[0].conversation
+    assert talk is not None
+    assert talk.rewards == pytest.approx({"correct": 1.0, "brief": 0.5, "reward": 1.1})
+    assert talk.stop == "agent_completed"
 
 
 def test_agents_that_do_not_train_are_left_out():

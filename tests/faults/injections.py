@@ -26,7 +26,7 @@ from rmrl.rewards.kinds.group.reward import GroupReward
 from rmrl.rewards.kinds.remote.reward import Options, http_spec
 from rmrl.rewards.kinds.rubric.reward import RubricReward
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.types import Sampling
+from rmrl.types import STATUSES, Conversation, Prompt, Sampling
 from tests.patience import PATIENCE_S, expires
 from tests.rewards.parts import ENGINE, rule
 from tests.rewards.remote.server import Reply, Seen
@@ -65,6 +65,8 @@ class Injection:
     """Field of the rows with a rubric's criteria, which cannot be read in the row that fails."""
     holistic: bool = False
     """A rubric reward's judge writes one number."""
+    ungiven: bool = False
+    """The environment gave the row that fails another reward."""
     meta: bool = False
     """A judge (generative, group) votes three times, and a second model, whose script it then is,
     keeps two votes."""
@@ -120,6 +122,7 @@ def _injections() -> dict[tuple[str, str], Injection]:
         ("timeout", "code"): Injection(reply=Reply({}, delay_s=600.0)),
         ("user_error", "code"): Injection(reported=["unfit", "the test is no Python"]),
         ("worker_lost", "code"): Injection(reported=["lost", "no process left"]),
+        ("user_error", "environment"): Injection(ungiven=True),
     }
     return found | {
         (status, "ensemble"): found[status, "generative"]
@@ -140,6 +143,10 @@ _NO_JUDGE = (
     " context"
 )
 _NO_SERVER = "it runs in a process of ours; its death is worker_lost, and its exception user_error"
+_PLAYED = (
+    "its number is there before the reward is asked; what the harness recorded as an error is the"
+    " status of every reward of the row"
+)
 _RAISES = "a step that is cancelled ends with CancelledError and leaves no results"
 
 IMPOSSIBLE: Mapping[tuple[str, str], str] = {
@@ -181,7 +188,19 @@ IMPOSSIBLE: Mapping[tuple[str, str], str] = {
     ("judge_refused", "code"): _NO_JUDGE,
     ("overlong", "code"): _NO_JUDGE,
     ("cancelled", "code"): _RAISES,
+} | {
+    (status, "environment"): _PLAYED
+    for status in STATUSES
+    if status not in ("ok", "skipped", "user_error")
 }
+
+
+def played(prompt: Prompt, **rewards: float) -> Conversation:
+    """The prompt's conversation, in an environment that gave these rewards."""
+    reply = {"role": "assistant", "content": "a"}
+    return Conversation(
+        messages=(*prompt.messages, reply), first=len(prompt.messages), rewards=rewards
+    )
 
 
 def specs_of(kind: str, injection: Injection, folder: Path, *, url: str) -> list[RewardSpec]:

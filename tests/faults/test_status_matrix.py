@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tests.faults.injections import (
     INJECTIONS,
     Injection,
     answer,
+    played,
     specs_of,
 )
 from tests.rewards.parts import make_scorer
@@ -31,8 +33,9 @@ FINE = ("a", "four", "cc")
 """The other responses of the group; `BAD` stands third."""
 
 
-def rows(*texts: str) -> list[ResponseRow]:
-    """One group; the ground truth says which row it is. The criteria of `BAD` cannot be read."""
+def rows(*texts: str, plays: bool = False, ungiven: bool = False) -> list[ResponseRow]:
+    """One group; the ground truth says which row it is. The criteria of `BAD` cannot be read.
+    `plays`: an environment gave each its length as a reward, `ungiven`: but not `BAD`."""
     prompts: list[Prompt] = []
     for text in texts:
         criterion = {"text": "good", "choices": ["N", "Y"], "weight": 1 if text != BAD else "much"}
@@ -45,6 +48,10 @@ def rows(*texts: str) -> list[ResponseRow]:
                 extra_info={"rubrics": [criterion]},
             )
         )
+        if plays:
+            name = "other" if ungiven and text == BAD else "mine"
+            talk = played(prompts[-1], **{name: float(len(text))})
+            prompts[-1] = dataclasses.replace(prompts[-1], conversation=talk)
     return [ResponseRow(prompt=prompt, text=prompt.id, tokens=len(prompt.id)) for prompt in prompts]
 
 
@@ -57,7 +64,8 @@ async def scored(
         if BAD in texts and injection.reply is not None and injection.reply.delay_s:
             late.append(asyncio.create_task(pass_deadline(server, len(texts) - 1, injection)))
         try:
-            return await asyncio.wait_for(scorer.score(rows(*texts)), DEADLINE_S)
+            group = rows(*texts, plays=kind == "environment", ungiven=injection.ungiven)
+            return await asyncio.wait_for(scorer.score(group), DEADLINE_S)
         finally:
             for task in late:
                 task.cancel()

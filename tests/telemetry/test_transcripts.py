@@ -15,7 +15,7 @@ import pytest
 
 from rmrl.telemetry import jsonl, transcripts
 from rmrl.telemetry.transcripts import SampleWriter
-from rmrl.types import Prompt, Response, RewardBatch, ScoreResult, Scores
+from rmrl.types import Conversation, Prompt, Response, RewardBatch, ScoreResult, Scores
 from tests.patience import PATIENCE_S, expires
 
 
@@ -232,3 +232,39 @@ def test_what_a_reward_read_where_it_is_another_text(
     assert one["opens_thinking"] is opens_thinking
     assert "read" not in two["scores"]["judge"]
     assert "opens_thinking" not in two
+
+
+def test_a_played_response_is_its_messages_and_what_was_recorded(tmp_path: Path) -> None:
+    answers, rewards = sample(2)
+    turns = [
+        *answers[0].prompt.messages,
+        {"role": "assistant", "content": "I ask."},
+        {"role": "tool", "content": "4"},
+        {"role": "assistant", "content": "4"},
+    ]
+    talks = [
+        Conversation(messages=turns, first=1, rewards={"right": 1.0}, stop="done"),
+        Conversation(
+            messages=turns[:1], first=1, rewards={"right": 0.0}, status="timeout", detail="60 s"
+        ),
+    ]
+    for place, talk in enumerate(talks):
+        prompt = dataclasses.replace(answers[place].prompt, conversation=talk)
+        answers[place] = dataclasses.replace(answers[place], prompt=prompt)
+    writer = SampleWriter(tmp_path / "samples.jsonl")
+    writer.write(1, answers, rewards)
+    writer.close()
+    lines = (tmp_path / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+    played, failed = map(json.loads, lines)
+    assert played["response"] == turns[1:]
+    assert (played["env.status"], played["env.stop"], played["score_env.right"]) == (
+        "ok",
+        "done",
+        1.0,
+    )
+    assert failed["response"] == answers[1].text
+    assert (failed["env.status"], failed["env.detail"], failed["score_env.right"]) == (
+        "timeout",
+        "60 s",
+        None,
+    )

@@ -207,6 +207,43 @@ async def test_an_engine_that_dies_while_weights_are_loaded_reads_the_same_file(
     assert pool.started == [1]
 
 
+async def turns_of(pool: Pool, keys: int) -> list[list[int]]:
+    """A turn of each key, all at once."""
+    turns = [pool.pool.draw([1, 2], SAMPLING, f"key {number}") for number in range(keys)]
+    return [turn.token_ids.tolist() for turn in await asyncio.gather(*turns)]
+
+
+async def test_the_turns_of_a_key_go_to_one_engine() -> None:
+    engines = [rollout_engine(), rollout_engine(replica=1)]
+    pool = Pool(engines)
+    for _ in range(3):
+        await pool.pool.draw([1, 2], SAMPLING, "one key")
+    assert sorted(engine.calls.count("generate") for engine in engines) == [0, 3]
+    await turns_of(pool, 40)
+    assert min(engine.calls.count("generate") for engine in engines) > 8
+
+
+@pytest.mark.parametrize("after", [0, 1, 4])
+async def test_turns_of_a_lost_engine_are_drawn_again(after: int) -> None:
+    quiet = Pool([rollout_engine(), rollout_engine(replica=1)])
+    await quiet.publish(3)
+    expected = await turns_of(quiet, 20)
+    disturbed = Pool([rollout_engine(), dying(replica=1, after=after)])
+    await disturbed.publish(3)
+    assert await turns_of(disturbed, 20) == expected
+    assert disturbed.started == [1]
+    again = await turns_of(disturbed, 20)
+    assert again == expected
+
+
+async def test_the_second_loss_while_turns_are_drawn_ends_the_run() -> None:
+    pool = Pool([dying(after=2)], then=[dying(after=1)])
+    await pool.publish(3)
+    with pytest.raises(EngineLostError, match=r"rollout-0\.generate died"):
+        await turns_of(pool, 20)
+    assert pool.started == [0]
+
+
 async def test_an_engine_that_ends_early_without_an_error_is_named_as_such() -> None:
     class Empty(FakeProcess):
         async def stream(self, method: str, *args: Any, timeout_s: float) -> AsyncIterator[Any]:

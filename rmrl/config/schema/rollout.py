@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmrl.config.schema.fields import changeable, choice, not_negative, positive
+from rmrl.config.schema.fields import changeable, choice, not_negative, positive, share
 
 
 @dataclass(kw_only=True, slots=True)
@@ -25,9 +25,40 @@ class ValSamplingConfig:
 
 
 @dataclass(kw_only=True, slots=True)
+class VerifiersConfig:
+    """An environment of verifiers that plays the responses."""
+
+    env: str | None = None
+    """Taskset: an installed package, or a module in a folder of `path`."""
+    args: dict[str, Any] = field(default_factory=dict)
+    """Further entries of the environment's own configuration, e.g. {agent: {runtime: {type:
+    subprocess}}}."""
+    python: str | None = changeable(None)
+    """Python in whose packages verifiers is. null: the one that runs rmrl."""
+    path: list[str] = field(default_factory=list)
+    """Folders with the environment's modules."""
+    renderer: dict[str, Any] = field(default_factory=dict)
+    """Renderer that writes prompts, e.g. {name: qwen3}. {}: the one that verifiers finds for the
+    model, else the model's chat template, without tools."""
+    turns: int | None = positive(None, may_change=True)
+    """Most turns that the policy samples in a response. null: no limit."""
+    seconds: float = positive(600.0, may_change=True)
+    """Longest time that a response may take."""
+    at_once: int = positive(64, may_change=True)
+    """Responses under way at once."""
+    wait_share: float = share(1.0, may_change=True)
+    """Share of a batch's responses that the run waits for."""
+    straggler_s: float = not_negative(60.0, may_change=True)
+    """Seconds that the other responses have then. Those still under way are abandoned."""
+
+
+@dataclass(kw_only=True, slots=True)
 class RolloutConfig:
     name: str = "vllm"
     """Rollout engine: vllm, sglang, hf (reference, slow) or fake (tests)."""
+    source: str = choice("prompts", among=("prompts", "verifiers"))
+    """What plays a response: prompts (one turn for each prompt), or verifiers (an environment)."""
+    verifiers: VerifiersConfig = field(default_factory=VerifiersConfig)
     pool: str | None = changeable(None)
     """Pool in trainer.resource_pools that samples responses. null: the policy's devices, in turn
     with training."""

@@ -26,6 +26,7 @@ from typing import Any, Protocol
 from rmrl.data.problems import FieldError
 
 STATUS, DETAIL, STOP = "env.status", "env.detail", "env.stop"
+SCORE = "score_env."
 TOTAL = "reward"
 
 Turn = dict[str, Any]
@@ -114,7 +115,7 @@ def _values(trace: Trace) -> dict[str, Any]:
             value = None
         elif score is None:
             status = "skipped"
-        values[f"score_env.{name}"] = value
+        values[f"{SCORE}{name}"] = value
         values[f"status_env.{name}"] = status
         values[f"detail_env.{name}"] = trace.detail
     return values

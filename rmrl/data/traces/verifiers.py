@@ -3,7 +3,8 @@ episode with each agent's trace, or one trace as `Trace.to_record()` returns it.
 
 A trace is a graph of messages, in which each node names the one before it. The conversation is the
 path to the last leaf, as in `Trace.messages`. The response begins at the first message that was
-sampled. Only traces with agent.trainable are read where an episode has some.
+sampled, in this branch or in an earlier one. Only traces with agent.trainable are read where an
+episode has some.
 """
 
 from __future__ import annotations
@@ -66,8 +67,10 @@ def _trace(record: Mapping[str, Any]) -> Trace:
     nodes: Sequence[Mapping[str, Any]] = record["nodes"]
     path = _last_path(nodes)
     messages = list(named_results([_turn(node["message"]) for node in path]))
-    sampled = (number for number, node in enumerate(path) if node.get("sampled"))
-    first = next(sampled, len(path))
+    # A later branch holds the turns of an earlier one as its context.
+    written = [node["message"] for node in nodes if node.get("sampled")]
+    own = (number for number, node in enumerate(path) if node["message"] in written)
+    first = next(own, len(path))
     if not path:
         prompt = record["task"]["data"].get("prompt") or ()
         if isinstance(prompt, str):
@@ -92,7 +95,7 @@ def _trace(record: Mapping[str, Any]) -> Trace:
         status=status,
         detail=detail,
         stop=stop,
-        tokens=sum(sum(node.get("mask") or ()) for node in path) or None,
+        tokens=sum(sum(node.get("mask") or ()) for node in nodes) or None,
         cut=cut,
     )
 

@@ -76,6 +76,8 @@ def sampling_parameters(
     }
     if sampling.stop:
         params["stop"] = list(sampling.stop)
+    if sampling.stop_token_ids:
+        params["stop_token_ids"] = list(sampling.stop_token_ids)
     if seed is not None:
         params["sampling_seed"] = seed
     if sampling.choice:

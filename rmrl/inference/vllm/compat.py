@@ -94,7 +94,8 @@ _LLM_CALLS = (
     "get_tokenizer", "collective_rpc", "sleep(level)", "wake_up(tags)",
 )  # fmt: skip
 _SAMPLING_FIELDS = (
-    "n", "temperature", "top_p", "top_k", "max_tokens", "seed", "stop", "ignore_eos",
+    "n", "temperature", "top_p", "top_k", "max_tokens", "seed", "stop", "stop_token_ids",
+    "ignore_eos",
     "structured_outputs", "output_kind", "logprobs", "flat_logprobs", "detokenize",
     "logprob_token_ids", "prompt_logprobs",
 )  # fmt: skip

@@ -34,6 +34,7 @@ def sampling_params(sampling: Sampling, **overrides: Any) -> SamplingParams:
         "max_tokens": sampling.max_tokens,
         "seed": sampling.seed,
         "stop": list(sampling.stop),
+        "stop_token_ids": list(sampling.stop_token_ids),
         "ignore_eos": sampling.ignore_eos,
         "structured_outputs": structured,
         "output_kind": RequestOutputKind.FINAL_ONLY,
@@ -48,7 +49,7 @@ def generation_options(sampling: Sampling, tokenizer: Any, room: int) -> dict[st
     options: dict[str, Any] = {
         "max_new_tokens": min(sampling.max_tokens, room),
         "do_sample": sampling.temperature > 0,
-        "eos_token_id": None if sampling.ignore_eos else end,
+        "eos_token_id": end_tokens(tokenizer, sampling) or None,
         "pad_token_id": end if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
     }
     if sampling.temperature > 0:
@@ -65,19 +66,25 @@ def decoded(
 ) -> tuple[str, list[int], Literal["stop", "length"]]:
     """Return (text, tokens, finish reason) of a row that `generate` wrote: the tokens end with the
     first end token, the text before the first of `sampling.stop`."""
-    end = None if sampling.ignore_eos else tokenizer.eos_token_id
-    tokens, ended = cut_at_end(tokens, end)
+    tokens, ended = cut_at_end(tokens, end_tokens(tokenizer, sampling))
     text = tokenizer.decode(tokens, skip_special_tokens=True)
     text, stopped = cut_at_stops(text, sampling.stop)
     return text, tokens, "stop" if ended or stopped else "length"
 
 
-def cut_at_end(tokens: list[int], end: int | None) -> tuple[list[int], bool]:
+def end_tokens(tokenizer: Any, sampling: Sampling) -> list[int]:
+    """Return the tokens that end a sample."""
+    own = [] if sampling.ignore_eos or tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+    return [*own, *sampling.stop_token_ids]
+
+
+def cut_at_end(tokens: list[int], ends: Sequence[int]) -> tuple[list[int], bool]:
     """Return the tokens up to and with the first end token, and whether there was one; rows of a
     batch are padded after it."""
-    if end is None or end not in tokens:
-        return tokens, False
-    return tokens[: tokens.index(end) + 1], True
+    for place, token in enumerate(tokens):
+        if token in ends:
+            return tokens[: place + 1], True
+    return tokens, False
 
 
 def cut_at_stops(text: str, stops: Sequence[str]) -> tuple[str, bool]:

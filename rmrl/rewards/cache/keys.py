@@ -142,6 +142,10 @@ def _folder_identity(folder: Path) -> str:
         ) from error
 
 
+_ADDED = ("adapter", "stop_token_ids")
+"""Fields that earlier versions did not have."""
+
+
 def _canonical(value: Any) -> bytes:
     return canonical_json(value, default=_plain, compact=True)
 
@@ -156,7 +160,7 @@ def _plain(value: Any) -> Any:
         if not field.compare:
             continue  # requests that compare as equal have one key
         part = getattr(value, field.name)
-        if field.name == "adapter" and not part:
+        if field.name in _ADDED and not part:
             continue  # so that keys of earlier versions stay valid
         if isinstance(part, tuple) and len(part) >= _SHORT_FROM:
             # Token ids as a hash of their bytes: writing them as text would take most of the time.

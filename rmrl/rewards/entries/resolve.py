@@ -3,7 +3,8 @@
 1. an entry of `reward.specs` (which also overrides the SPEC of a drop-in of the same name),
 2. a drop-in file `<functions_dir>/<name>.py`,
 3. `package.module:function`, a rule,
-4. a checkpoint folder or hub id, whose kind is read from its config.
+4. `env.<name>`, a reward of the environment,
+5. a checkpoint folder or hub id, whose kind is read from its config.
 
 All problems are collected. Only the drop-ins' code and the checkpoints' headers are loaded.
 """
@@ -35,6 +36,7 @@ from rmrl.rewards.entries.presets import preset_entries, with_defaults
 from rmrl.rewards.entries.section import SHARED_KEYS, Surroundings
 from rmrl.rewards.entries.watching import watch_problems
 from rmrl.rewards.kinds import REWARD_KINDS
+from rmrl.rewards.kinds.environment.reward import PREFIX
 from rmrl.rewards.specs.spec import RewardSpec
 
 
@@ -241,6 +243,8 @@ def _resolve(
                     f" {name}; write ./{name} for the checkpoint"
                 )
             entries = with_defaults(dropin.spec, section or {})
+        elif entries is None and name.startswith(PREFIX):
+            entries = {"kind": "environment"}
         elif entries is None:
             entries = _checkpoint_entries(name, config, surroundings)
     spec = build_spec(

@@ -217,6 +217,11 @@ class Section:
         reads = Reads.parse(self.entries, where=self.where)
         kind = REWARD_KINDS[self.kind]
         where = f"{self.where}.reads={reads.part}"
+        if not kind.reads_responses and reads != Reads():
+            raise ConfigError(
+                f"{where}: a reward of kind {self.kind} reads no response; leave reads, per,"
+                " unclosed and thinking out"
+            )
         if reads.per_turn and (kind.rates_tokens or kind.scores_steps or kind.whole_groups):
             raise ConfigError(
                 f"{self.where}.per=turn: a reward of kind {self.kind} reads whole responses; leave"

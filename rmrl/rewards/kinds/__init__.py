@@ -24,5 +24,6 @@ REWARD_KINDS: Registry[type[Kind]] = Registry(
         "remote": "rmrl.rewards.kinds.remote.reward:RemoteReward",
         "group": "rmrl.rewards.kinds.group.reward:GroupReward",
         "ensemble": "rmrl.rewards.kinds.ensemble.reward:Ensemble",
+        "environment": "rmrl.rewards.kinds.environment.reward:EnvironmentReward",
     },
 )

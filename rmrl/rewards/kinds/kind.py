@@ -50,6 +50,8 @@ class Kind:
     """Scores on a reward server, which the entry `url` names."""
     asks_questions: ClassVar[bool] = False
     """Takes a server of the wires decisions and systemone."""
+    reads_responses: ClassVar[bool] = True
+    """Takes the entries `reads` and `per`: what it scores is a text."""
     works_in: ClassVar[str] = ""
     """Place where the kind scores without an engine or a server, for people. "": worker
     processes."""

@@ -18,7 +18,7 @@ class Tokens:
 
 def test_greedy_options_name_no_temperature() -> None:
     assert generation_options(Sampling(max_tokens=9, temperature=0.0), Tokens(), 5) == {
-        "max_new_tokens": 5, "do_sample": False, "eos_token_id": 2, "pad_token_id": 2,
+        "max_new_tokens": 5, "do_sample": False, "eos_token_id": [2], "pad_token_id": 2,
     }  # fmt: skip
 
 
@@ -32,9 +32,20 @@ def test_sampling_options() -> None:
 
 
 def test_cuts() -> None:
-    assert cut_at_end([5, 2, 0, 0], 2) == ([5, 2], True)
-    assert cut_at_end([5, 6], 2) == ([5, 6], False)
-    assert cut_at_end([5, 2], None) == ([5, 2], False)
+    assert cut_at_end([5, 2, 0, 0], [2]) == ([5, 2], True)
+    assert cut_at_end([5, 2, 9, 0], [9, 2]) == ([5, 2], True)
+    assert cut_at_end([5, 6], [2]) == ([5, 6], False)
+    assert cut_at_end([5, 2], []) == ([5, 2], False)
+
+
+def test_stop_tokens_end_a_sample_besides_the_end_token() -> None:
+    both = Sampling(max_tokens=3, stop_token_ids=(7,))
+    assert generation_options(both, Tokens(), 5)["eos_token_id"] == [2, 7]
+    alone = Sampling(max_tokens=3, stop_token_ids=(7,), ignore_eos=True)
+    assert generation_options(alone, Tokens(), 5)["eos_token_id"] == [7]
+
+
+def test_a_text_is_cut_at_stops() -> None:
     assert cut_at_stops("one. two! three", ("!", ". ")) == ("one", True)
     assert cut_at_stops("one", ("!",)) == ("one", False)
 

@@ -223,7 +223,7 @@ def test_transforms_and_other_combiners_are_refused(tokenizer: Any):
     scaled = spec(transforms=({"kind": "scale", "factor": 2.0},))
     with pytest.raises(ConfigError, match="only clipped and weighted"):
         batch_of([scaled], tokenizer, "a")
-    with pytest.raises(ConfigError, match=r"to_tokens with reward\.combine=min"):
+    with pytest.raises(ConfigError, match=r"sends scores to tokens .* with reward\.combine=min"):
         batch_of([spec()], tokenizer, "a", combine="min")
 
 

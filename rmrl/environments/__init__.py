@@ -1,0 +1,1 @@
+"""Responses from other people's environments: their programs play, the rollout engines sample."""

@@ -1,0 +1,196 @@
+"""A played trace as a response with tokens, holes, turns and branches."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rmrl.data.traces.stored_trace import Trace
+from rmrl.data.traces.verifiers import VerifiersTraces
+from rmrl.environments.endpoint import Conversing
+from rmrl.errors import InfrastructureError
+from rmrl.turns import Branch, ResponseTurn
+from rmrl.types import Conversation, Prompt, Response
+
+Node = Mapping[str, Any]
+
+
+def response_of(
+    episode: Mapping[str, Any], prompt: Prompt, samples: Mapping[str, Conversing]
+) -> Response:
+    """Convert an episode with one trace that trains. `samples`: its traces' turns, by their ids.
+
+    Raises InfrastructureError for several, whose rewards would be mixed, and where a sampled token
+    of the trace is none that an engine drew.
+    """
+    traces = [each for each in episode["traces"] if each["agent"].get("trainable", True)]
+    if len(traces) > 1:
+        names = ", ".join(each["agent"].get("name", "agent") for each in traces)
+        raise InfrastructureError(
+            f"the environment plays several agents that train ({names}); a sample has one: set"
+            " trainable to false for the others"
+        )
+    trace = VerifiersTraces().traces(episode)[0]
+    if not traces:
+        return failed(prompt, trace.status, trace.detail, stop=trace.stop)
+    paths = _paths(traces[0]["nodes"])
+    parts = _Parts()
+    for path in paths:
+        parts.add(path, samples[traces[0]["id"]])
+    return parts.response(prompt, trace)
+
+
+def failed(prompt: Prompt, status: Any, detail: str, *, stop: str = "") -> Response:
+    """Return a response without tokens, for a sample without a trace."""
+    conversation = Conversation(
+        messages=prompt.messages,
+        first=len(prompt.messages),
+        status=status,
+        detail=detail,
+        stop=stop or status,
+    )
+    return Response(
+        prompt=dataclasses.replace(prompt, conversation=conversation),
+        text="",
+        token_ids=np.zeros(0, np.int32),
+        logprobs=np.zeros(0, np.float32),
+        finish_reason="stop",
+        policy_version=-1,
+    )
+
+
+def _paths(nodes: Sequence[Node]) -> list[list[tuple[int, Node]]]:
+    """Return the way to each leaf whose turns train, with the nodes' numbers. A compaction that the
+    harness gave up is none of them."""
+    parents = {node.get("parent") for node in nodes}
+    accepted = {
+        link["node"]
+        for node in nodes
+        for link in node.get("semantic_parents") or ()
+        if link["type"] == "compaction"
+    }
+    paths: list[list[tuple[int, Node]]] = []
+    for leaf in range(len(nodes)):
+        links = nodes[leaf].get("semantic_parents") or ()
+        given_up = any(link["type"] == "compaction_attempt" for link in links)
+        if leaf in parents or (given_up and leaf not in accepted):
+            continue
+        path: list[tuple[int, Node]] = []
+        number: int | None = leaf
+        while number is not None:
+            path.append((number, nodes[number]))
+            number = nodes[number].get("parent")
+        paths.append(path[::-1])
+    return paths
+
+
+class _Parts:
+    """Tokens of a response, branch by branch."""
+
+    def __init__(self) -> None:
+        self._trained: set[int] = set()
+        self._tokens: list[int] = []
+        self._mask: list[bool] = []
+        self._logprobs: list[float] = []
+        self._turns: list[ResponseTurn] = []
+        self._branches: list[Branch] = []
+        self._versions: set[int] = set()
+
+    def add(self, path: Sequence[tuple[int, Node]], sample: Conversing) -> None:
+        """Add the turns that no earlier path has. What follows the last sampled one is left out."""
+        own = [i for i, (n, node) in enumerate(path) if _samples(node) and n not in self._trained]
+        if not own:
+            return
+        context: list[int] = []
+        for _, node in path[: own[0]]:
+            context += node["token_ids"]
+        start = len(self._tokens)
+        begun = False
+        for number, node in path[own[0] : own[-1] + 1]:
+            ids = list(node["token_ids"])
+            mask = list(node["mask"])
+            if not begun:
+                # What opens the first turn belongs to its context.
+                opening = mask.index(True)
+                context += ids[:opening]
+                ids = ids[opening:]
+                mask = mask[opening:]
+                begun = True
+            self._add_turn(node, ids, mask, before=[*context, *self._tokens[start:]], sample=sample)
+            self._trained.add(number)
+        length = len(self._tokens) - start
+        self._branches.append(Branch(prompt_ids=tuple(context), length=length))
+
+    def _add_turn(
+        self,
+        node: Node,
+        ids: list[int],
+        mask: list[bool],
+        *,
+        before: list[int],
+        sample: Conversing,
+    ) -> None:
+        start = len(self._tokens)
+        logprobs = [0.0] * len(ids)
+        stop = ""
+        end = len(ids)
+        if True in mask:
+            first = mask.index(True)
+            end = first + sum(mask)
+            drawn = sample.turn([*before, *ids[:first]], ids[first:end])
+            if drawn is None:
+                raise InfrastructureError(
+                    "the environment's trace has tokens that no rollout engine drew, so they cannot"
+                    " train: its template and its record disagree"
+                )
+            if drawn.logprobs is not None:
+                logprobs[first:end] = drawn.logprobs.tolist()
+            stop = drawn.finish_reason
+            if node["message"].get("tool_calls"):
+                stop = "tool_calls"
+            self._versions.add(drawn.policy_version)
+        self._tokens += ids
+        self._mask += mask
+        self._logprobs += logprobs
+        role = node["message"]["role"]
+        self._turns.append(ResponseTurn(start=start, end=start + end, role=role, stop=stop))
+
+    def response(self, prompt: Prompt, trace: Trace) -> Response:
+        """Return the response. Its prompt has the tokens that the first branch follows."""
+        branches = tuple(self._branches)
+        conversation = Conversation(
+            messages=trace.messages,
+            first=trace.first,
+            status=trace.status,  # type: ignore[arg-type]
+            detail=trace.detail,
+            rewards=trace.rewards,
+            stop=trace.stop,
+        )
+        text = ""
+        for message in trace.messages[trace.first :]:
+            if message["role"] == "assistant":
+                text = message["content"]
+        played = dataclasses.replace(
+            prompt,
+            messages=trace.messages[: trace.first] or prompt.messages,
+            token_ids=branches[0].prompt_ids if branches else prompt.token_ids,
+            conversation=conversation,
+        )
+        return Response(
+            prompt=played,
+            text=text,
+            token_ids=np.asarray(self._tokens, dtype=np.int32),
+            logprobs=np.asarray(self._logprobs, dtype=np.float32),
+            mask=np.asarray(self._mask, dtype=np.bool_),
+            turns=tuple(self._turns),
+            branches=branches if len(branches) > 1 else (),
+            finish_reason="length" if trace.cut else "stop",
+            policy_version=min(self._versions, default=-1),
+        )
+
+
+def _samples(node: Node) -> bool:
+    return True in (node.get("mask") or ())

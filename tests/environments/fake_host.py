@@ -1,0 +1,120 @@
+"""A fake of inside/verifiers_host.py that needs no verifiers: plays episodes of up to three turns
+with real requests to the endpoint, and writes traces in verifiers' form.
+
+A task {"text": ..., "does": ...} says what happens: plays (default), forks (the second turn's
+context rewrites the first), fails, hangs, dies (the process: always, or once for the file `mark`),
+lies (a token that nobody drew), two_agents.
+"""
+
+import itertools
+import json
+import os
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+
+def ask(client, trace, tokens, **sampling):
+    body = {"model": "m", "token_ids": tokens, "sampling_params": sampling}
+    request = urllib.request.Request(
+        client["base_url"].removesuffix("/v1") + "/inference/v1/generate",
+        json.dumps(body).encode(),
+        {
+            "Authorization": f"Bearer {os.environ[client['api_key_var']]}",
+            "X-Session-ID": trace,
+        },
+    )
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)["choices"][0]
+
+
+def node(parent, role, text, tokens, *, sampled=0):
+    mask = [False] * (len(tokens) - sampled) + [True] * sampled
+    return {
+        "parent": parent,
+        "message": {"role": role, "content": text},
+        "sampled": bool(sampled),
+        "token_ids": tokens,
+        "mask": mask,
+    }
+
+
+def play(request, name):
+    task = request["task"]
+    does = task.get("does", "plays")
+    mark = task.get("mark")
+    if does == "fails":
+        raise RuntimeError("the tool is gone")
+    if does == "hangs":
+        time.sleep(3600)
+    if does == "dies" and mark and not Path(mark).exists():
+        Path(mark).touch()
+        os._exit(9)
+    if does == "dies" and not mark:
+        os._exit(9)
+    prompt = [1, 2, 3]
+    first = ask(request["client"], name, prompt)["token_ids"]
+    nodes = [node(None, "user", task["text"], prompt[:-1])]
+    nodes.append(node(0, "assistant", "one", [3, *first], sampled=len(first)))
+    if does == "lies":
+        nodes[1]["token_ids"][-1] += 1
+    if does == "forks":
+        again = [1, 2, 3, 99]
+        second = ask(request["client"], name, [*again, 5])["token_ids"]
+        nodes += [node(None, "user", task["text"], [1, 2, 3]), node(2, "assistant", "one", [99])]
+        nodes.append(node(3, "user", "more", [5]))
+        nodes.append(node(4, "assistant", "two", second, sampled=len(second)))
+    else:
+        second = ask(request["client"], name, [*prompt, *first, 4, 5])["token_ids"]
+        nodes.append(node(1, "tool", "result", [4]))
+        nodes.append(node(2, "assistant", "two", [5, *second], sampled=len(second)))
+    trace = {
+        "id": name,
+        "agent": {"name": "agent", "trainable": True},
+        "task": {"data": task},
+        "nodes": nodes,
+        "ok": True,
+        "calls": [],
+        "rewards": {"right": {"score": 1.0, "weight": 2.0}, "later": None},
+        "stop_condition": task.get("stop", "agent_completed"),
+    }
+    traces = [trace, trace] if does == "two_agents" else [trace]
+    return {"task": {"data": task}, "ok": True, "traces": traces}
+
+
+def main():
+    lock = threading.Lock()
+    numbers = itertools.count()
+
+    def reply(**fields):
+        with lock:
+            print(json.dumps(fields), flush=True)
+
+    def answer(request):
+        try:
+            name = f"trace {next(numbers)} of {os.getpid()}"
+            reply(id=request["id"], trace=name)
+            reply(id=request["id"], episode=play(request, name))
+        except Exception as error:
+            reply(id=request["id"], error=f"{type(error).__name__}: {error}")
+
+    opening = json.loads(sys.stdin.readline())
+    if opening["env"]["taskset"]["id"] == "missing":
+        reply(failed="ModuleNotFoundError: taskset 'missing' not found")
+        return
+    if opening["env"]["taskset"]["id"] == "no_verifiers":
+        raise ModuleNotFoundError("No module named 'verifiers'")
+    reply(ready="fake")
+    for line in sys.stdin:
+        request = json.loads(line)
+        if request["op"] == "tasks":
+            reply(id=request["id"], tasks=[{"text": str(n)} for n in range(request["count"] or 3)])
+        elif request["op"] == "run":
+            threading.Thread(target=answer, args=[request], daemon=True).start()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""Samples that an environment plays: tokens, failures, deadlines, the end of processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from rmrl.config.schema.rollout import VerifiersConfig
+from rmrl.environments.source import read_tasks
+from rmrl.errors import ConfigError, EngineLostError, InfrastructureError
+from rmrl.types import Generation, Prompt, Response, Rollouts, Sampling
+from tests.environments.conftest import Opened
+from tests.patience import PATIENCE_S, expires
+
+SAMPLING = Sampling(max_tokens=20, n=2, seed=7)
+
+
+def prompt(number: int = 0, **task: Any) -> Prompt:
+    return Prompt(
+        id=f"p:{number}",
+        messages=[{"role": "user", "content": "Q"}],
+        token_ids=(1,),
+        extra_info={"task": json.dumps({"text": "Q", **task})},
+    )
+
+
+async def draw(tokens: Any, sampling: Sampling, key: str) -> Generation:
+    """Two tokens that depend on the seed, as an engine's."""
+    rng = np.random.default_rng(sampling.seed)
+    ids = rng.integers(10, 90, min(2, sampling.max_tokens))
+    return Generation(
+        prompt_index=0,
+        sample_index=0,
+        text="",
+        token_ids=ids,
+        logprobs=-rng.random(len(ids)),
+        finish_reason="stop",
+        policy_version=5,
+    )
+
+
+async def played(source: Any, *prompts: Prompt, drawn: Any = draw) -> Rollouts:
+    counts: list[int] = []
+    arrived: dict[int, Response] = {}
+    rollouts = await asyncio.wait_for(
+        source.generate(
+            drawn,
+            prompts,
+            SAMPLING,
+            on_finished=counts.append,
+            on_response=arrived.__setitem__,
+        ),
+        PATIENCE_S,
+    )
+    assert counts == list(range(1, len(rollouts.responses) + 1))
+    assert [arrived[i] for i in range(len(arrived))] == list(rollouts.responses)
+    return rollouts
+
+
+async def test_a_response_has_exactly_the_tokens_that_were_drawn(opened: Opened):
+    async with opened() as source:
+        rollouts = await played(source, prompt(0), prompt(1))
+    assert rollouts.group_size == 2
+    first = rollouts.responses[0]
+    assert first.prompt.token_ids == (1, 2, 3)
+    # two tokens, the tool's 4, the template's 5, two tokens
+    assert first.mask.tolist() == [True, True, False, False, True, True]
+    assert first.token_ids[2:4].tolist() == [4, 5]
+    assert first.logprobs[2:4].tolist() == [0, 0]
+    assert (first.logprobs[[0, 1, 4, 5]] < 0).all()
+    turns = [(turn.start, turn.end, turn.role) for turn in first.turns]
+    assert turns == [(0, 2, "assistant"), (2, 3, "tool"), (3, 6, "assistant")]
+    assert (first.text, first.finish_reason, first.policy_version) == ("two", "stop", 5)
+    assert first.branches == ()
+    talk = first.prompt.conversation
+    assert [turn["role"] for turn in talk.messages[talk.first :]] == [
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert talk.rewards == {"right": 1.0, "later": None, "reward": 2.0}
+    assert talk.stop == "agent_completed"
+
+
+async def test_samples_differ_and_a_seeded_step_repeats_itself(opened: Opened):
+    async with opened() as source:
+        once = await played(source, prompt(0))
+        again = await played(source, prompt(0))
+    tokens = [response.token_ids.tolist() for response in once.responses]
+    assert tokens[0] != tokens[1]
+    assert tokens == [response.token_ids.tolist() for response in again.responses]
+
+
+async def test_a_context_that_is_no_continuation_is_a_branch(opened: Opened):
+    async with opened() as source:
+        rollouts = await played(source, prompt(does="forks"))
+    response = rollouts.responses[0]
+    assert [branch.prompt_ids for branch in response.branches] == [(1, 2, 3), (1, 2, 3, 99, 5)]
+    assert [branch.length for branch in response.branches] == [2, 2]
+    assert response.mask.all()
+    # the first turn is part of the response, not of its prompt
+    talk = response.prompt.conversation
+    assert [turn["content"] for turn in talk.messages[talk.first :]] == ["one", "more", "two"]
+
+
+async def test_a_trace_with_a_token_that_nobody_drew_ends_the_run(opened: Opened):
+    async with opened() as source:
+        with pytest.raises(InfrastructureError, match="tokens that no rollout engine drew"):
+            await played(source, prompt(does="lies"))
+
+
+async def test_two_agents_that_train_are_refused(opened: Opened):
+    async with opened() as source:
+        with pytest.raises(InfrastructureError, match="several agents that train"):
+            await played(source, prompt(does="two_agents"))
+
+
+async def test_a_failed_episode_is_a_status_and_no_tokens(opened: Opened):
+    async with opened() as source:
+        rollouts = await played(source, prompt(0, does="fails"), prompt(1))
+    failed = rollouts.responses[0]
+    assert failed.sampled == 0
+    talk = failed.prompt.conversation
+    assert (talk.status, talk.detail) == (
+        "provider_error",
+        "the environment failed: RuntimeError: the tool is gone",
+    )
+    assert rollouts.responses[2].sampled == 4
+
+
+async def test_stragglers_are_abandoned(opened: Opened):
+    async with opened(wait_share=0.5, straggler_s=expires(0.2)) as source:
+        rollouts = await played(source, prompt(0), prompt(1, does="hangs"))
+    assert [response.sampled for response in rollouts.responses] == [4, 4, 0, 0]
+    talk = rollouts.responses[2].prompt.conversation
+    assert (talk.status, talk.stop) == ("timeout", "abandoned")
+
+
+async def test_a_deadline_is_a_timeout(opened: Opened, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rmrl.environments.source._GRACE_S", 0.0)
+    async with opened(seconds=expires(0.5)) as source:
+        rollouts = await played(source, prompt(does="hangs"))
+    talk = rollouts.responses[0].prompt.conversation
+    assert talk.status == "timeout"
+    assert talk.detail.startswith("the environment gave no trace")
+
+
+async def test_a_host_that_dies_is_started_again_once(opened: Opened, tmp_path: Path):
+    async with opened() as source:
+        rollouts = await played(source, prompt(0, does="dies", mark=str(tmp_path / "a")), prompt(1))
+        assert [response.sampled for response in rollouts.responses] == [4, 4, 4, 4]
+        with pytest.raises(EngineLostError, match="the environment's process has ended"):
+            await played(source, prompt(0, does="dies"))
+
+
+async def test_an_engine_that_is_lost_for_good_ends_the_run(opened: Opened):
+    async def lost(tokens: Any, sampling: Any, key: str) -> Generation:
+        raise EngineLostError("the rollout engine has died twice")
+
+    async with opened() as source:
+        with pytest.raises(EngineLostError, match="died twice"):
+            await played(source, prompt(), drawn=lost)
+
+
+async def test_no_process_is_left(opened: Opened):
+    mine = psutil.Process()
+    before = set(mine.children(recursive=True))
+    async with opened() as source:
+        await played(source, prompt())
+        assert set(mine.children(recursive=True)) - before
+    assert not set(mine.children(recursive=True)) - before
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"env": "missing"}, "the environment cannot be opened .*taskset 'missing' not found"),
+        ({"env": "no_verifiers"}, "needs verifiers 0.4.*python -m venv agents"),
+        ({"python": "/nowhere/python"}, "verifiers.python=/nowhere/python cannot be started"),
+    ],
+)
+async def test_an_environment_that_cannot_be_opened(opened: Opened, settings: Any, said: str):
+    with pytest.raises(ConfigError, match=said):
+        async with opened(**settings):
+            pass
+
+
+async def test_tasks_are_read(opened: Opened, tmp_path: Path):
+    tasks = await read_tasks(VerifiersConfig(env="fake"), 2, log=tmp_path / "log")
+    assert tasks == [{"text": "0"}, {"text": "1"}]
+
+
+async def test_a_row_without_a_task(opened: Opened):
+    async with opened() as source:
+        bare = Prompt(id="p:0", messages=[{"role": "user", "content": "Q"}], token_ids=(1,))
+        with pytest.raises(InfrastructureError, match="row p:0 has no task"):
+            await played(source, bare)
