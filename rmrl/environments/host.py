@@ -7,7 +7,9 @@ import asyncio
 import contextlib
 import itertools
 import json
+import math
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ _MOST_BYTES = 2**28
 _END_S = 5.0
 """Seconds that an environment has to put its tools away."""
 _TAIL = 1500
+_LOOK_S = 5.0
 
 
 class PlayError(Exception):
@@ -48,6 +51,7 @@ class Host:
         self._on_trace: dict[int, Callable[[str], None]] = {}
         self._process: asyncio.subprocess.Process | None = None
         self._family: Family | None = None
+        self._remembered = -math.inf
         self._reading: asyncio.Task[None] | None = None
         self.version = ""
 
@@ -148,8 +152,7 @@ class Host:
                     if answer["id"] in self._on_trace:
                         self._on_trace[answer["id"]](answer["trace"])
                     continue
-                assert self._family is not None
-                self._family.remember()
+                self._remember()
                 waiting = self._waiting.get(answer["id"])
                 if waiting is not None and not waiting.done():
                     waiting.set_result(answer)
@@ -160,6 +163,13 @@ class Host:
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(failure)
+
+    def _remember(self) -> None:
+        """Note the children from time to time: looking for them takes milliseconds."""
+        now = time.monotonic()
+        if self._family is not None and now - self._remembered >= _LOOK_S:
+            self._family.remember()
+            self._remembered = now
 
     def _lost(self) -> EngineLostError:
         return EngineLostError(

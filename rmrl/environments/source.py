@@ -26,7 +26,8 @@ _log = logging.getLogger(__name__)
 
 TASK = "task"
 """Field of `extra_info` with the task's data, as JSON."""
-TOKEN_VARIABLE = "RMRL_ENDPOINT_TOKEN"
+TOKEN_VARIABLE = "RMRL_ENDPOINT_API_KEY"
+"""Verifiers keeps variables with API_KEY in their name from the programs that it starts."""
 _STARTS_S = 300.0
 _GRACE_S = 30.0
 """Seconds beyond its own deadline in which an environment has to give its trace back."""
