@@ -100,6 +100,8 @@ def train(base: Path, folder: Path, seed: int, settings: argparse.Namespace) -> 
         ]
         subprocess.run(command, check=True, cwd=ROOT)
     report = json.loads((run / "report.json").read_text(encoding="utf-8"))
+    report["gate"].pop("scores", None)
+    report["run"].pop("seconds", None)
     lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     steps = [json.loads(line) for line in lines]
     return {

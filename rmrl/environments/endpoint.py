@@ -89,6 +89,8 @@ class Endpoint:
         self._traces: dict[str, Conversing | None] = {}
         """None: the trace is over."""
         self._announced = asyncio.Event()
+        self._drawing = 0
+        self._settled = asyncio.Event()
         self.failure: asyncio.Future[RmrlError] | None = None
         """What ended an engine for good."""
 
@@ -105,6 +107,12 @@ class Endpoint:
     def forget(self) -> None:
         """Forget all traces; none is under way."""
         self._traces.clear()
+
+    async def settled(self) -> None:
+        """Wait for the turns that are still being drawn: engines refuse to sleep meanwhile."""
+        while self._drawing:
+            self._settled.clear()
+            await self._settled.wait()
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
@@ -202,7 +210,12 @@ class Endpoint:
         sampling = sample.sampling_behind(
             tokens, max_tokens=min(tokens_left, limit or room), stop_token_ids=stops
         )
-        turn = await sample.draw(tokens, sampling, trace)
+        self._drawing += 1
+        try:
+            turn = await sample.draw(tokens, sampling, trace)
+        finally:
+            self._drawing -= 1
+            self._settled.set()
         sample.turns.setdefault(digest(tokens), []).append(turn)
         return reply(turn, model=self._model, prompt_tokens=len(tokens))
 

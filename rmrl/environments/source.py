@@ -114,6 +114,7 @@ class VerifiersSource:
                 responses[position] = failed(prompt, "timeout", detail, stop=ABANDONED)
                 on_finished(len(responses))
                 on_response(position, responses[position])
+            await self._endpoint.settled()
         finally:
             for task in tasks:
                 task.cancel()

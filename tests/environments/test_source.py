@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import psutil
 import pytest
 
 from rmrl.config.schema.rollout import VerifiersConfig
+from rmrl.environments.endpoint import Conversing
 from rmrl.environments.source import read_tasks
 from rmrl.errors import ConfigError, EngineLostError, InfrastructureError
 from rmrl.types import Generation, Prompt, Response, Rollouts, Sampling
@@ -140,6 +142,51 @@ async def test_stragglers_are_abandoned(opened: Opened):
     assert [response.sampled for response in rollouts.responses] == [4, 4, 0, 0]
     talk = rollouts.responses[2].prompt.conversation
     assert (talk.status, talk.stop) == ("timeout", "abandoned")
+
+
+async def test_a_turn_that_is_being_drawn_is_finished_before_the_engines_may_sleep(opened: Opened):
+    """The quick samples draw once the slow ones are being drawn, and those end once abandoned."""
+    being_drawn: list[str] = []
+    both = asyncio.Event()
+    abandoned = asyncio.Event()
+    finished: list[str] = []
+
+    async def gated(tokens: Any, sampling: Sampling, trace: str) -> Generation:
+        if sampling.seed in slow_seeds:
+            being_drawn.append(trace)
+            if len(being_drawn) == 2:
+                both.set()
+            await abandoned.wait()
+            finished.append(trace)
+        else:
+            await both.wait()
+        return await draw(tokens, sampling, trace)
+
+    def arrived(position: int, response: Response) -> None:
+        if response.prompt.conversation.stop == "abandoned":
+            abandoned.set()
+
+    # seeds of first turns: those of the sample's own seed behind the prompt (1, 2, 3)
+    slow_seeds = {
+        Conversing(draw=draw, sampling=replace(SAMPLING, seed=SAMPLING.seed + position))
+        .sampling_behind([1, 2, 3])
+        .seed
+        for position in (2, 3)
+    }
+    async with opened(wait_share=0.5, straggler_s=expires(0.2)) as source:
+        rollouts = await asyncio.wait_for(
+            source.generate(
+                gated,
+                [prompt(0), prompt(1)],
+                SAMPLING,
+                on_finished=lambda count: None,
+                on_response=arrived,
+            ),
+            PATIENCE_S,
+        )
+        assert sorted(finished) == sorted(being_drawn)
+        assert len(finished) == 2
+    assert [response.sampled for response in rollouts.responses] == [4, 4, 0, 0]
 
 
 async def test_a_deadline_is_a_timeout(opened: Opened, monkeypatch: pytest.MonkeyPatch):

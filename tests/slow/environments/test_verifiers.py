@@ -40,7 +40,7 @@ def play(**harness: Any) -> dict[str, Any]:
     return {
         "agent": {
             "runtime": {"type": "subprocess"},
-            "harness": {"id": "higher_lower", **harness},
+            "harness": {"id": "find_number", **harness},
         }
     }
 
@@ -105,7 +105,7 @@ async def test_no_token_differs_where_the_template_is_no_prefix(agents: Path, tm
     """Random SmolLM2 tokens seldom survive decoding and encoding, so most turns are branches.
     `response_of` raises for every token that the engine did not draw."""
     settings = VerifiersConfig(
-        env="higher_lower",
+        env="find_number",
         args=play(),
         python=str(agents / "bin" / "python"),
         path=[str(ENVS)],

@@ -1,7 +1,7 @@
 """A verifiers environment: find a secret number from 0 to 9 with a tool that compares.
 
-The policy writes a number, the tool answers "higher", "lower" or "?" (no number), at most three
-times. Three guesses find seven of the ten numbers at best. `fail_share` makes the tool fail.
+The policy writes a number, and the tool answers with the way from there to the secret, such as
+`2+3=` or `7-2=`; at most three times. `fail_share` is the share of calls in which the tool fails.
 """
 
 import random
@@ -11,7 +11,7 @@ import httpx
 import verifiers.v1 as vf
 from verifiers.v1.runtimes import ProgramResult
 
-__all__ = ["HigherLower", "Play"]
+__all__ = ["FindNumber", "Play"]
 
 TURNS = 3
 _NUMBER = re.compile(r"-?\d+")
@@ -22,35 +22,32 @@ def number_of(text):
     return int(match[0]) if match else None
 
 
+def compared(guess, secret):
+    """The tool's answer."""
+    if guess is None:
+        return "?"
+    return f"{guess}{'+' if secret > guess else '-'}{abs(secret - guess)}="
+
+
 class SecretData(vf.TaskData):
     secret: int = 0
 
 
 class SecretTask(vf.Task[SecretData]):
-    def guesses(self, trace):
-        return [number_of(node.message.content) for node in trace.nodes if node.sampled]
-
     @vf.reward
     async def found(self, trace) -> float:
-        return float(self.data.secret in self.guesses(trace))
-
-    @vf.reward(weight=0.0)
-    async def near(self, trace) -> float:
-        """How near the last guess is, from 0 to 1."""
-        last = (self.guesses(trace) or [None])[-1]
-        return 0.0 if last is None else max(0.0, 1 - abs(last - self.data.secret) / 10)
+        guesses = [number_of(node.message.content) for node in trace.nodes if node.sampled]
+        return float(self.data.secret in guesses)
 
 
 class SecretsConfig(vf.TasksetConfig):
     count: int = 200
 
 
-class HigherLower(vf.Taskset[SecretTask, SecretsConfig]):
+class FindNumber(vf.Taskset[SecretTask, SecretsConfig]):
     def load(self):
         for number in range(self.config.count):
-            data = SecretData(
-                prompt="Find my number, 0 to 9.", secret=number % 10, name=str(number)
-            )
+            data = SecretData(prompt="n=", secret=number % 10, name=str(number))
             yield SecretTask(data, self.config.task)
 
 
@@ -66,7 +63,8 @@ class Play(vf.Harness[PlayConfig]):
 
     async def launch(self, ctx, trace, runtime, endpoint, secret, mcp_urls, data):
         messages = [{"role": "user", "content": data.prompt}]
-        async with httpx.AsyncClient(timeout=None) as client:
+        # verify=False: the address is on the loopback, and certificates take 45 ms to load.
+        async with httpx.AsyncClient(timeout=None, verify=False) as client:
             for _ in range(TURNS):
                 reply = await client.post(
                     f"{endpoint}/chat/completions",
@@ -81,6 +79,5 @@ class Play(vf.Harness[PlayConfig]):
                     break
                 if random.random() < self.config.fail_share:
                     raise ConnectionError("the comparing tool is gone")
-                answer = "?" if guess is None else "higher" if guess < data.secret else "lower"
-                messages += [message, {"role": "user", "content": answer}]
+                messages += [message, {"role": "user", "content": compared(guess, data.secret)}]
         return ProgramResult(exit_code=0, stdout="", stderr="")
