@@ -28,14 +28,16 @@ exec "$python" -m rmrl.main_ppo \
     actor_rollout_ref.rollout.verifiers.path=[examples/agents/envs] \
     "actor_rollout_ref.rollout.verifiers.args=${play//\"/}" \
     actor_rollout_ref.rollout.verifiers.turns=3 \
+    actor_rollout_ref.rollout.verifiers.at_once=96 \
     actor_rollout_ref.rollout.n=4 \
     actor_rollout_ref.rollout.dtype=float32 \
     actor_rollout_ref.actor.fsdp_config.param_dtype=null \
-    actor_rollout_ref.actor.ppo_mini_batch_size=16 \
-    actor_rollout_ref.actor.optim.lr=2e-4 \
+    actor_rollout_ref.actor.ppo_mini_batch_size=12 \
+    actor_rollout_ref.actor.ppo_epochs=2 \
+    actor_rollout_ref.actor.optim.lr=3e-4 \
     data.train_files="$data/train.parquet" \
     data.val_files="$data/test.parquet" \
-    data.train_batch_size=32 \
+    data.train_batch_size=48 \
     data.max_prompt_length=64 \
     data.max_response_length=96 \
     reward.functions_dir=examples/agents/reward_functions \
@@ -44,7 +46,8 @@ exec "$python" -m rmrl.main_ppo \
     algorithm.adv_estimator=reinforce_plus_plus \
     algorithm.gamma=0.5 \
     trainer.n_gpus_per_node=1 \
-    trainer.total_training_steps=40 \
+    trainer.total_training_steps=30 \
+    trainer.val_before_train=True \
     trainer.test_freq=10 \
     trainer.default_local_dir="${RUN:-runs/agents}" \
     "$@"

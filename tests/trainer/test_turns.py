@@ -10,9 +10,12 @@ import torch
 
 from rmrl.algorithms import aggregate
 from rmrl.algorithms.kl import KLController
+from rmrl.backends.base import ProcessSettings, TrainSettings
+from rmrl.backends.fake import FakeTrainEngine
 from rmrl.config.schema import (
     ActorConfig,
     AlgorithmConfig,
+    Config,
     KLControlConfig,
     RolloutCorrectionConfig,
 )
@@ -26,6 +29,7 @@ from rmrl.trainer.batches import (
     redraw,
     response_row,
 )
+from rmrl.trainer.check_algorithm import critic_settings
 from rmrl.trainer.loss_weights import mask_truncated, weighted_mini_batches
 from rmrl.trainer.step_rewards import step_token_rewards
 from rmrl.turns import Branch, ResponseTurn
@@ -224,3 +228,34 @@ def test_weights_count_the_mask_alone(mode: str):
         total = aggregate.total_weight(mask_BT, mode, max_length=9, prompt_tokens_BT=tokens_BT)
         totals.append(float(total))
     assert totals[0] == pytest.approx(totals[1])
+
+
+@pytest.mark.parametrize("critic", [False, True])
+def test_an_update_reads_nothing_of_a_hole(critic: bool):
+    """NaN in every stream at the holes: the same weights and the same metrics."""
+    batch = batch_of(TWO_TURNS, FORKED, values=[1.0, 0.0]).train
+    lengths = batch.response_mask.lengths
+    holes_N = batch.response_mask.values == 0
+    results: list[tuple[list[float], dict[str, float]]] = []
+    for garbage in (0.0, np.nan):
+        streams: dict[str, Ragged] = {}
+        for seed, name in enumerate(
+            ("old_logprobs", "ref_logprobs", "advantages", "returns", "values")
+        ):
+            values_N = (
+                np.random.default_rng(seed).normal(-4.16, 0.1, len(holes_N)).astype(np.float32)
+            )
+            streams[name] = Ragged(np.where(holes_N, np.float32(garbage), values_N), lengths)
+        settings = TrainSettings(
+            role="critic" if critic else "actor",
+            model=Config().actor_rollout_ref.model,
+            actor=ActorConfig(use_kl_loss=True, entropy_coeff=0.1),
+            critic=critic_settings(Config()) if critic else None,
+            total_steps=10,
+        )
+        engine = FakeTrainEngine(settings, ProcessSettings())
+        metrics = engine.update([dataclasses.replace(batch, **streams)])
+        ((_, weights),) = engine.weights()
+        results.append((weights.tolist(), metrics))
+    assert results[1] == results[0]
+    assert any(results[0][0])
