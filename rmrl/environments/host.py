@@ -25,6 +25,7 @@ _END_S = 5.0
 """Seconds that an environment has to put its tools away."""
 _TAIL = 1500
 _LOOK_S = 5.0
+"""How often the process's children are looked for, which takes milliseconds."""
 
 
 class PlayError(Exception):
@@ -152,7 +153,10 @@ class Host:
                     if answer["id"] in self._on_trace:
                         self._on_trace[answer["id"]](answer["trace"])
                     continue
-                self._remember()
+                now = time.monotonic()
+                if self._family is not None and now - self._remembered >= _LOOK_S:
+                    self._family.remember()
+                    self._remembered = now
                 waiting = self._waiting.get(answer["id"])
                 if waiting is not None and not waiting.done():
                     waiting.set_result(answer)
@@ -163,13 +167,6 @@ class Host:
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(failure)
-
-    def _remember(self) -> None:
-        """Note the children from time to time: looking for them takes milliseconds."""
-        now = time.monotonic()
-        if self._family is not None and now - self._remembered >= _LOOK_S:
-            self._family.remember()
-            self._remembered = now
 
     def _lost(self) -> EngineLostError:
         return EngineLostError(

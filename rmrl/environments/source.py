@@ -28,6 +28,8 @@ TASK = "task"
 """Field of `extra_info` with the task's data, as JSON."""
 TOKEN_VARIABLE = "RMRL_ENDPOINT_API_KEY"
 """Verifiers keeps variables with API_KEY in their name from the programs that it starts."""
+TRIED = "0.4."
+"""Releases of verifiers that were tried."""
 _STARTS_S = 300.0
 _GRACE_S = 30.0
 """Seconds beyond its own deadline in which an environment has to give its trace back."""
@@ -66,6 +68,10 @@ class VerifiersSource:
         environment cannot be opened."""
         await self._stack.enter_async_context(self._endpoint.listening())
         self._host = await self._started()
+        if not self._host.version.startswith(TRIED):
+            _log.warning(
+                f"verifiers {self._host.version} plays the environment; rmrl was tried with {TRIED}"
+            )
         _log.info(
             f"environment {self._settings.env}, played by verifiers {self._host.version}; its"
             f" output goes to {self._log}"
@@ -115,6 +121,8 @@ class VerifiersSource:
                 on_finished(len(responses))
                 on_response(position, responses[position])
             await self._endpoint.settled()
+            if self._endpoint.failure is not None and self._endpoint.failure.done():
+                raise self._endpoint.failure.result()
         finally:
             for task in tasks:
                 task.cancel()

@@ -178,6 +178,8 @@ class _Parts:
             messages=trace.messages[: trace.first] or prompt.messages,
             token_ids=branches[0].prompt_ids if branches else prompt.token_ids,
             conversation=conversation,
+            # verifiers takes the thinking out of a turn's text
+            opens_thinking=False,
         )
         return Response(
             prompt=played,

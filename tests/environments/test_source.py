@@ -215,6 +215,19 @@ async def test_an_engine_that_is_lost_for_good_ends_the_run(opened: Opened):
             await played(source, prompt(), drawn=lost)
 
 
+async def test_a_loss_in_the_last_turns_ends_the_run_too(opened: Opened):
+    """The host takes the refused turn as the end of its episode."""
+
+    async def lost(tokens: Any, sampling: Sampling, trace: str) -> Generation:
+        if len(tokens) > 3:
+            raise EngineLostError("the rollout engine has died twice")
+        return await draw(tokens, sampling, trace)
+
+    async with opened() as source:
+        with pytest.raises(EngineLostError, match="died twice"):
+            await played(source, prompt(), drawn=lost)
+
+
 async def test_no_process_is_left(opened: Opened):
     mine = psutil.Process()
     before = set(mine.children(recursive=True))
