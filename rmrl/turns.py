@@ -19,6 +19,9 @@ class ResponseTurn:
     role: str
     stop: str = ""
     """Why the policy stopped: stop, length or tool_calls. "" for other roles."""
+    number: int | None = None
+    """Place among the assistant turns that rewards read, from 0. None: they do not read this one,
+    because somebody else wrote it, or the history was compacted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rmrl.data.traces.stored_trace import Trace
-from rmrl.data.traces.verifiers import VerifiersTraces
+from rmrl.data.traces.verifiers import VerifiersTraces, last_path, without_thinking
 from rmrl.environments.endpoint import Conversing
 from rmrl.errors import InfrastructureError
 from rmrl.turns import Branch, ResponseTurn
@@ -40,6 +40,7 @@ def response_of(
     parts = _Parts()
     for path in paths:
         parts.add(path, samples[traces[0]["id"]])
+    parts.number_turns(traces[0]["nodes"], first=trace.first)
     return parts.response(prompt, trace)
 
 
@@ -91,17 +92,18 @@ class _Parts:
     """Tokens of a response, branch by branch."""
 
     def __init__(self) -> None:
-        self._trained: set[int] = set()
         self._tokens: list[int] = []
         self._mask: list[bool] = []
         self._logprobs: list[float] = []
         self._turns: list[ResponseTurn] = []
+        self._nodes: list[int] = []
+        """The message of each turn."""
         self._branches: list[Branch] = []
         self._versions: set[int] = set()
 
     def add(self, path: Sequence[tuple[int, Node]], sample: Conversing) -> None:
         """Add the turns that no earlier path has. What follows the last sampled one is left out."""
-        own = [i for i, (n, node) in enumerate(path) if _samples(node) and n not in self._trained]
+        own = [i for i, (n, node) in enumerate(path) if _samples(node) and n not in self._nodes]
         if not own:
             return
         context: list[int] = []
@@ -120,7 +122,7 @@ class _Parts:
                 mask = mask[opening:]
                 begun = True
             self._add_turn(node, ids, mask, before=[*context, *self._tokens[start:]], sample=sample)
-            self._trained.add(number)
+            self._nodes.append(number)
         length = len(self._tokens) - start
         self._branches.append(Branch(prompt_ids=tuple(context), length=length))
 
@@ -157,6 +159,26 @@ class _Parts:
         self._logprobs += logprobs
         role = node["message"]["role"]
         self._turns.append(ResponseTurn(start=start, end=start + end, role=role, stop=stop))
+
+    def number_turns(self, nodes: Sequence[Node], *, first: int) -> None:
+        """Number the turns as the rewards count them, who read the conversation from `first` on.
+
+        Where a template is no prefix, the conversation holds an earlier turn as a message of its
+        own, without the tokens, and perhaps without the thinking.
+        """
+        path = last_path(nodes)
+        sampled = {n: turn for turn, n in enumerate(self._nodes) if _samples(nodes[n])}
+        elsewhere = [n for n in sampled if n not in path]
+        read = [n for n in path[first:] if nodes[n]["message"]["role"] == "assistant"]
+        for number, node in enumerate(read):
+            words = without_thinking(nodes[node]["message"])
+            copied = (n for n in elsewhere if without_thinking(nodes[n]["message"]) == words)
+            drawn = node if node in sampled else next(copied, None)
+            if drawn in elsewhere:
+                elsewhere.remove(drawn)
+            if drawn is not None:
+                turn = sampled[drawn]
+                self._turns[turn] = dataclasses.replace(self._turns[turn], number=number)
 
     def response(self, prompt: Prompt, trace: Trace) -> Response:
         """Return the response. Its prompt has the tokens that the first branch follows."""

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from rmrl.data.traces.stored_trace import DETAIL, SCORE, STATUS, STOP
 from rmrl.telemetry import jsonl
 from rmrl.types import Conversation, Response, RewardBatch
 
@@ -240,12 +241,11 @@ def _rows(entry: _Step) -> Iterator[dict[str, Any]]:
 
 def played_columns(talk: Conversation) -> dict[str, Any]:
     """Return what an environment recorded, and its messages as the response."""
-    columns: dict[str, Any] = {"env.status": talk.status, "env.detail": talk.detail}
-    columns["env.stop"] = talk.stop
+    columns: dict[str, Any] = {STATUS: talk.status, DETAIL: talk.detail, STOP: talk.stop}
     for name, reward in talk.rewards.items():
-        columns[f"score_env.{name}"] = None
+        columns[f"{SCORE}{name}"] = None
         if talk.status == "ok":
-            columns[f"score_env.{name}"] = reward
+            columns[f"{SCORE}{name}"] = reward
     turns = list(talk.messages[talk.first :])
     if turns:
         columns["response"] = turns

@@ -31,32 +31,38 @@ def step_token_rewards(
 
     `steps` has a row for each response. `decode` turns token ids into text as `Response.text` was
     made (special tokens skipped). With several turns that is the last one's text. Steps that end
-    on one token add up; a step that ends behind the last token's text counts at the last token; a
-    response without tokens takes none. Each token is
-    decoded a bounded number of times.
+    on one token add up; a step that ends behind the last token's text counts at the last token.
+    Responses without tokens take none, nor do turns that somebody else wrote. Each token is decoded
+    a bounded number of times.
     """
     rows: list[np.ndarray] = []
     for row, response in zip(steps, responses, strict=True):
         rewards = np.zeros(len(response.token_ids))
         parts = [step for step in row if step.turn is None]
-        spans = assistant_spans(response)
-        if parts and len(rewards):
-            start, stop = spans[-1]
+        spans = _spans(response)
+        if parts and spans:
+            start, stop = spans[max(spans)]
             ends = [step.end for step in parts]
             ids = response.token_ids[start:stop].tolist()
             tokens = end_tokens(ids, ends, decode, text=response.text)
             np.add.at(rewards, np.asarray(tokens) + start, [step.value for step in parts])
         for step in row:
-            if step.turn is not None and len(rewards):
+            if step.turn is not None and step.turn in spans:
                 rewards[spans[step.turn][1] - 1] += step.value
         rows.append(rewards)
     return Ragged.of(rows, np.float32)
 
 
-def assistant_spans(response: Response) -> list[tuple[int, int]]:
-    """Return where each sampled turn begins and ends among the tokens."""
-    spans = [(turn.start, turn.end) for turn in response.turns if turn.role == "assistant"]
-    return spans or [(0, len(response.token_ids))]
+def _spans(response: Response) -> dict[int, tuple[int, int]]:
+    """Return where each turn that rewards read begins and ends among the tokens."""
+    count = len(response.token_ids)
+    if count and not response.turns:
+        return {0: (0, count)}
+    spans: dict[int, tuple[int, int]] = {}
+    for turn in response.turns:
+        if turn.number is not None:
+            spans[turn.number] = (turn.start, turn.end)
+    return spans
 
 
 def rewards_with_steps(rewards_B: np.ndarray, steps: Sequence[Sequence[Step]]) -> np.ndarray:

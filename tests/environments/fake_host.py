@@ -2,7 +2,8 @@
 with real requests to the endpoint, and writes traces in verifiers' form.
 
 A task {"text": ..., "does": ...} says what happens: plays (default), forks (the second turn's
-context rewrites the first), fails, hangs, dies (the process: always, or once for the file `mark`),
+context rewrites the first, without its thinking), compacts (the second context holds no turn, the
+harness answers the first of its two, and the model the other), fails, hangs, dies (the process: always, or once for the file `mark`),
 lies (a token that nobody drew), two_agents.
 """
 
@@ -60,7 +61,16 @@ def play(request, name):
     nodes.append(node(0, "assistant", "one", [3, *first], sampled=len(first)))
     if does == "lies":
         nodes[1]["token_ids"][-1] += 1
-    if does == "forks":
+    if does == "compacts":
+        context = [1, 50, 3]
+        second = ask(request["client"], name, context)["token_ids"]
+        third = ask(request["client"], name, [*context, *second, 51, 5])["token_ids"]
+        nodes += [node(None, "user", "in short", context[:-1])]
+        nodes.append(node(2, "assistant", "two", [3, *second], sampled=len(second)))
+        nodes += [node(3, "assistant", "noted", [51]), node(4, "user", "more", [5])]
+        nodes.append(node(5, "assistant", "three", third, sampled=len(third)))
+    elif does == "forks":
+        nodes[1]["message"]["reasoning_content"] = "a thought"
         again = [1, 2, 3, 99]
         second = ask(request["client"], name, [*again, 5])["token_ids"]
         nodes += [node(None, "user", task["text"], [1, 2, 3]), node(2, "assistant", "one", [99])]

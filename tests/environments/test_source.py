@@ -16,7 +16,9 @@ from rmrl.config.schema.rollout import VerifiersConfig
 from rmrl.environments.endpoint import Conversing
 from rmrl.environments.source import read_tasks
 from rmrl.errors import ConfigError, EngineLostError, InfrastructureError
-from rmrl.types import Generation, Prompt, Response, Rollouts, Sampling
+from rmrl.rewards.session.turns import turn_items
+from rmrl.trainer.step_rewards import step_token_rewards
+from rmrl.types import Generation, Prompt, Response, Rollouts, Sampling, ScoreItem, Step
 from tests.environments.conftest import Opened
 from tests.patience import PATIENCE_S, expires
 
@@ -109,6 +111,24 @@ async def test_a_context_that_is_no_continuation_is_a_branch(opened: Opened):
     # the first turn is part of the response, not of its prompt
     talk = response.prompt.conversation
     assert [turn["content"] for turn in talk.messages[talk.first :]] == ["one", "more", "two"]
+    assert [turn.number for turn in response.turns] == [0, 1]
+
+
+async def test_turns_are_numbered_as_rewards_read_them(opened: Opened):
+    """A turn from before a compaction is read by nobody; one that the harness writes has no
+    tokens."""
+    async with opened() as source:
+        rollouts = await played(source, prompt(does="compacts"))
+    response = rollouts.responses[0]
+    assert response.mask.tolist() == [True] * 4 + [False] * 2 + [True] * 2
+    numbers = [turn.number for turn in response.turns]
+    assert numbers == [None, 0, None, None, 2]
+    talk = response.prompt.conversation
+    item = ScoreItem(prompt_id="p:0", messages=(), response="", rm_prompt="", conversation=talk)
+    assert [turn.response for turn in turn_items(item)] == ["two", "noted", "three"]
+    steps = [tuple(Step(0, value, turn=turn) for turn, value in enumerate([1.0, 2.0, 4.0]))]
+    (rewards,) = step_token_rewards(steps, [response], repr).rows()
+    assert rewards.tolist() == [0, 0, 0, 1.0, 0, 0, 0, 4.0]
 
 
 async def test_a_trace_with_a_token_that_nobody_drew_ends_the_run(opened: Opened):

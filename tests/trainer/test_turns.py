@@ -45,9 +45,9 @@ TWO_TURNS = Response(
     logprobs=[-0.1, -0.2, 0.0, 0.0, -0.3],
     mask=[True, True, False, False, True],
     turns=(
-        ResponseTurn(start=0, end=2, role="assistant", stop="tool_calls"),
+        ResponseTurn(start=0, end=2, role="assistant", stop="tool_calls", number=0),
         ResponseTurn(start=2, end=4, role="tool"),
-        ResponseTurn(start=4, end=5, role="assistant", stop="stop"),
+        ResponseTurn(start=4, end=5, role="assistant", stop="stop", number=1),
     ),
     finish_reason="stop",
     policy_version=0,
@@ -60,9 +60,9 @@ FORKED = dataclasses.replace(
     logprobs=[-0.1, -0.2, 0.0, -0.3],
     mask=[True, True, False, True],
     turns=(
-        ResponseTurn(start=0, end=2, role="assistant"),
+        ResponseTurn(start=0, end=2, role="assistant", number=0),
         ResponseTurn(start=2, end=3, role="user"),
-        ResponseTurn(start=3, end=4, role="assistant"),
+        ResponseTurn(start=3, end=4, role="assistant", number=1),
     ),
     branches=(
         Branch(prompt_ids=(10, 20), length=2),

@@ -65,11 +65,11 @@ class VerifiersTraces:
 
 def _trace(record: Mapping[str, Any]) -> Trace:
     nodes: Sequence[Mapping[str, Any]] = record["nodes"]
-    path = _last_path(nodes)
+    path = [nodes[number] for number in last_path(nodes)]
     messages = list(named_results([_turn(node["message"]) for node in path]))
     # A later branch holds the turns of an earlier one as its context.
-    written = [node["message"] for node in nodes if node.get("sampled")]
-    own = (number for number, node in enumerate(path) if node["message"] in written)
+    written = [without_thinking(node["message"]) for node in nodes if node.get("sampled")]
+    own = (n for n, node in enumerate(path) if without_thinking(node["message"]) in written)
     first = next(own, len(path))
     if not path:
         prompt = record["task"]["data"].get("prompt") or ()
@@ -113,7 +113,9 @@ def _standing(record: Mapping[str, Any]) -> tuple[str, str]:
     return ("timeout" if record.get("is_timeout") else "provider_error"), detail
 
 
-def _last_path(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def last_path(nodes: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Return the numbers of the messages that a trace's conversation has. Raises FieldError or
+    ValueError where the parents form a circle."""
     parents = {node.get("parent") for node in nodes}
     leaves = [number for number in range(len(nodes)) if number not in parents]
     if nodes and not leaves:
@@ -123,14 +125,19 @@ def _last_path(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
             need="a last message",
             todo="write the trace again",
         )
-    path: list[Mapping[str, Any]] = []
+    path: list[int] = []
     number = leaves[-1] if leaves else None
     while number is not None:
-        path.append(nodes[number])
+        path.append(number)
         number = nodes[number].get("parent")
         if len(path) > len(nodes):
             raise ValueError("the parents of the messages form a circle")
     return path[::-1]
+
+
+def without_thinking(message: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what stays where a harness writes a message into a later context."""
+    return message["role"], message.get("content") or "", message.get("tool_calls") or []
 
 
 def _turn(message: Mapping[str, Any]) -> Turn:
