@@ -50,6 +50,8 @@ class Conversing:
     """A prompt's digest -> the turns that were drawn behind it."""
     begun: Counter[bytes] = field(default_factory=Counter[bytes])
     """How often each prompt came. The same prompt draws with another seed."""
+    limit: str = ""
+    """The limit for which the latest turn was refused, in verifiers' words."""
 
     @property
     def remaining(self) -> int:
@@ -197,6 +199,7 @@ class Endpoint:
             raise RefusedError(404, "this sample is over")
         room = self._max_model_len - len(tokens)
         if room < 1:
+            sample.limit = "max_total_tokens"
             raise RefusedError(
                 400,
                 f"This model's maximum context length is {self._max_model_len} tokens, and the"
@@ -204,6 +207,7 @@ class Endpoint:
             )
         tokens_left = min(room, sample.remaining)
         if tokens_left < 1:
+            sample.limit = "max_output_tokens"
             raise RefusedError(
                 400, f"the sample has its {sample.sampling.max_tokens} tokens already"
             )
@@ -217,6 +221,7 @@ class Endpoint:
             self._drawing -= 1
             self._settled.set()
         sample.turns.setdefault(digest(tokens), []).append(turn)
+        sample.limit = ""
         return reply(turn, model=self._model, prompt_tokens=len(tokens))
 
 

@@ -44,9 +44,12 @@ class VerifiersSource:
         *,
         model: str,
         max_model_len: int,
+        max_response_length: int,
         log: Path,
     ) -> None:
-        """`model`: the tokenizer with which the environment writes prompts, a folder or hub id."""
+        """`model`: the tokenizer with which the environment writes prompts, a folder or hub id.
+        `max_response_length`: most tokens that the policy samples in a response."""
+        self._limits = {"max_turns": settings.turns, "max_output_tokens": max_response_length}
         self._settings = settings
         self._model = model
         self._log = log
@@ -180,7 +183,8 @@ class VerifiersSource:
             try:
                 async with asyncio.timeout(self._settings.seconds + _GRACE_S):
                     reply = await host.call("run", on_trace=begin, **request)
-                return response_of(reply["episode"], prompt, samples)
+                on_limit = self._settings.on_limit
+                return response_of(reply["episode"], prompt, samples, on_limit=on_limit)
             except TimeoutError:
                 detail = f"the environment gave no trace in {self._settings.seconds:g} s"
                 return failed(prompt, "timeout", detail)
@@ -194,12 +198,9 @@ class VerifiersSource:
 
     async def _started(self) -> Host:
         settings = self._settings
-        limits: dict[str, Any] = {}
-        if settings.turns is not None:
-            limits["max_turns"] = settings.turns
         host = Host(
             host_command(settings),
-            {"op": "open", "env": environment_settings(settings), "limits": limits},
+            {"op": "open", "env": environment_settings(settings), "limits": self._limits},
             log=self._log,
             environment={TOKEN_VARIABLE: self._endpoint.token},
         )

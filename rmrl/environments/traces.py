@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rmrl.data.traces.stored_trace import Trace
-from rmrl.data.traces.verifiers import VerifiersTraces, last_path, without_thinking
+from rmrl.data.traces.verifiers import LIMITS, VerifiersTraces, last_path, without_thinking
 from rmrl.environments.endpoint import Conversing
 from rmrl.errors import InfrastructureError
 from rmrl.turns import Branch, ResponseTurn
@@ -19,9 +19,14 @@ Node = Mapping[str, Any]
 
 
 def response_of(
-    episode: Mapping[str, Any], prompt: Prompt, samples: Mapping[str, Conversing]
+    episode: Mapping[str, Any],
+    prompt: Prompt,
+    samples: Mapping[str, Conversing],
+    *,
+    on_limit: str = "skip",
 ) -> Response:
     """Convert an episode with one trace that trains. `samples`: its traces' turns, by their ids.
+    `on_limit`: skip or score one that a limit on turns or tokens ended.
 
     Raises InfrastructureError for several, whose rewards would be mixed, and where a sampled token
     of the trace is none that an engine drew.
@@ -40,8 +45,21 @@ def response_of(
     parts = _Parts()
     for path in paths:
         parts.add(path, samples[traces[0]["id"]])
+    trace = _limited(trace, samples[traces[0]["id"]].limit, on_limit)
     parts.number_turns(traces[0]["nodes"], first=trace.first)
     return parts.response(prompt, trace)
+
+
+def _limited(trace: Trace, refused: str, on_limit: str) -> Trace:
+    """Return the trace with the limit that ended it as its stop reason and status."""
+    if refused:
+        trace = dataclasses.replace(trace, cut=True, stop=refused)
+    elif trace.cut and trace.stop not in LIMITS:
+        trace = dataclasses.replace(trace, stop="length")
+    if not trace.cut or on_limit == "score":
+        return trace
+    detail = f"a limit ended the response ({trace.stop}), and verifiers.on_limit is skip"
+    return dataclasses.replace(trace, status="skipped", detail=detail)
 
 
 def failed(prompt: Prompt, status: Any, detail: str, *, stop: str = "") -> Response:

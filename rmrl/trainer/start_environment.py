@@ -23,6 +23,7 @@ async def add_environment(pool: RolloutPool, checked: Checked, *, max_model_len:
             checked.config.actor_rollout_ref.rollout.verifiers,
             model=str(model.tokenizer_path or local_checkpoint(str(model.path))),
             max_model_len=max_model_len,
+            max_response_length=checked.config.data.max_response_length,
             log=checked.out_dir / LOG_FILE,
         )
         await pool.source.start()

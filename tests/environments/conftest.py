@@ -27,6 +27,7 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
             VerifiersConfig(env=settings.pop("env", "fake"), **settings),
             model="m",
             max_model_len=max_model_len,
+            max_response_length=20,
             log=tmp_path / "environment.log",
         )
         try:

@@ -3,7 +3,8 @@ with real requests to the endpoint, and writes traces in verifiers' form.
 
 A task {"text": ..., "does": ...} says what happens: plays (default), forks (the second turn's
 context rewrites the first, without its thinking), compacts (the second context holds no turn, the
-harness answers the first of its two, and the model the other), fails, hangs, dies (the process: always, or once for the file `mark`),
+harness answers the first of its two, and the model the other), goes_on (until a turn is refused,
+which its harness takes as an error), fails, hangs, dies (the process: always, or once for the file `mark`),
 lies (a token that nobody drew), two_agents.
 """
 
@@ -13,6 +14,7 @@ import os
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -61,7 +63,18 @@ def play(request, name):
     nodes.append(node(0, "assistant", "one", [3, *first], sampled=len(first)))
     if does == "lies":
         nodes[1]["token_ids"][-1] += 1
-    if does == "compacts":
+    refused = False
+    if does == "goes_on":
+        context = [*prompt, *first]
+        while not refused:
+            try:
+                more = ask(request["client"], name, [*context, 4])["token_ids"]
+            except urllib.error.HTTPError:
+                refused = True
+            else:
+                nodes.append(node(len(nodes) - 1, "assistant", "on", [4, *more], sampled=len(more)))
+                context += [4, *more]
+    elif does == "compacts":
         context = [1, 50, 3]
         second = ask(request["client"], name, context)["token_ids"]
         third = ask(request["client"], name, [*context, *second, 51, 5])["token_ids"]
@@ -85,8 +98,8 @@ def play(request, name):
         "agent": {"name": "agent", "trainable": True},
         "task": {"data": task},
         "nodes": nodes,
-        "ok": True,
-        "calls": [],
+        "ok": not refused,
+        "calls": [{"finish_reason": task.get("finish", "stop")}],
         "rewards": {"right": {"score": 1.0, "weight": 2.0}, "later": None},
         "stop_condition": task.get("stop", "agent_completed"),
     }

@@ -156,6 +156,33 @@ async def test_a_failed_episode_is_a_status_and_no_tokens(opened: Opened):
     assert rollouts.responses[2].sampled == 4
 
 
+@pytest.mark.parametrize(
+    ("task", "max_model_len", "stop", "sampled"),
+    [
+        ({"stop": "max_turns"}, 64, "max_turns", 4),
+        ({"finish": "length"}, 64, "length", 4),
+        # 3 of the prompt, then 2 sampled tokens and one of the template for each turn
+        ({"does": "goes_on"}, 9, "max_total_tokens", 4),
+        ({"does": "goes_on"}, 99, "max_output_tokens", 20),
+    ],
+)
+async def test_a_limit_is_a_stop_reason_and_no_zero(
+    opened: Opened, task: Any, max_model_len: int, stop: str, sampled: int
+):
+    """The fake environment gives 1.0."""
+    for on_limit, status in (("skip", "skipped"), ("score", "ok")):
+        async with opened(max_model_len=max_model_len, on_limit=on_limit) as source:
+            rollouts = await played(source, prompt(**task))
+        response = rollouts.responses[0]
+        talk = response.prompt.conversation
+        assert (talk.stop, response.finish_reason, response.sampled) == (stop, "length", sampled)
+        if on_limit == "skip" or "does" not in task:
+            assert talk.status == status
+        else:
+            # its harness recorded an error
+            assert talk.status == "provider_error"
+
+
 async def test_stragglers_are_abandoned(opened: Opened):
     async with opened(wait_share=0.5, straggler_s=expires(0.2)) as source:
         rollouts = await played(source, prompt(0), prompt(1, does="hangs"))

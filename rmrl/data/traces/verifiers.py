@@ -15,7 +15,7 @@ from typing import Any
 from rmrl.data.problems import FieldError
 from rmrl.data.traces.stored_trace import TOTAL, Trace, Turn, call, named_results, text_of
 
-_LIMITS = (
+LIMITS = (
     "max_turns",
     "max_input_tokens",
     "max_output_tokens",
@@ -86,7 +86,7 @@ def _trace(record: Mapping[str, Any]) -> Trace:
     rewards[TOTAL] = total
     calls = [each for each in record.get("calls") or () if each.get("error") is None]
     stop = record.get("stop_condition") or ""
-    cut = stop in _LIMITS or bool(calls and calls[-1].get("finish_reason") == "length")
+    cut = stop in LIMITS or bool(calls and calls[-1].get("finish_reason") == "length")
     status, detail = _standing(record)
     return Trace(
         messages=messages,

@@ -133,7 +133,11 @@ async def test_no_token_differs_where_the_template_is_no_prefix(agents: Path, tm
         )
 
     source = VerifiersSource(
-        settings, model=str(ROOT / ".models" / "smollm2"), max_model_len=512, log=tmp_path / "log"
+        settings,
+        model=str(ROOT / ".models" / "smollm2"),
+        max_model_len=512,
+        max_response_length=100,
+        log=tmp_path / "log",
     )
     try:
         await source.start()
