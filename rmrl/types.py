@@ -224,8 +224,8 @@ class ScoreResult:
     read: str | None = None
     """The text that the reward read, where the text is not the response."""
     unasked: bool = False
-    """The response lacks the part that the reward reads, so the reward was not asked. The reward
-    did not fail, and no budget counts the row."""
+    """The response lacks the part that the reward reads, or its harness failed, so the reward was
+    not asked. The reward did not fail, and no budget counts the row."""
     steps: tuple[Step, ...] = ()
     """Scores for the response's parts (`process` rewards), in order."""
     token_logprobs: np.ndarray | None = None

@@ -58,7 +58,10 @@ def _limited(trace: Trace, refused: str, on_limit: str) -> Trace:
         trace = dataclasses.replace(trace, stop="length")
     if not trace.cut or on_limit == "score":
         return trace
-    detail = f"a limit ended the response ({trace.stop}), and verifiers.on_limit is skip"
+    detail = (
+        f"a limit ended the response ({trace.stop}): raise it, or set rollout.verifiers.on_limit="
+        "score"
+    )
     return dataclasses.replace(trace, status="skipped", detail=detail)
 
 

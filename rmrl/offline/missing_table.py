@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 
 from rmrl.config.schema import RewardConfig
-from rmrl.rewards.session.missing import CAUSES, UNCLOSED, VerdictCounts, is_missing, overruns
+from rmrl.rewards.session.missing import CAUSES, UNASKED, VerdictCounts, is_missing, overruns
 
 OF_FUNCTION = "no number"
 """Mark of an unparseable verdict that no model wrote."""
@@ -26,7 +26,7 @@ REMEDIES: Mapping[str, str] = {
         " correct rm_postprocess"
     ),
     f"unparseable, {OF_FUNCTION}": "let compute_score return a number for these responses",
-    f"unparseable, {UNCLOSED}": (
+    f"unparseable, {UNASKED}": (
         "give the policy more tokens, see that the marks fit it (reward.specs.<name>.thinking), or"
         " give such responses a score (reward.specs.<name>.unclosed)"
     ),
@@ -35,7 +35,7 @@ REMEDIES: Mapping[str, str] = {
     "overlong": "raise engine.max_model_len, or shorten the input in rm_preprocess",
     "user_error": "correct the function, or the row's reference answer",
 }
-"""Status, or "<status>, <UNCLOSED or OF_FUNCTION>" -> remedy."""
+"""Status, or "<status>, <UNASKED or OF_FUNCTION>" -> remedy."""
 
 
 def missing_table(verdicts: Mapping[str, VerdictCounts], *, functions: Container[str] = ()) -> str:
@@ -50,7 +50,7 @@ def missing_table(verdicts: Mapping[str, VerdictCounts], *, functions: Container
                 continue
             cause = next((kind for kind, members in CAUSES.items() if status in members), "")
             unasked = counts.unasked[status]
-            parts = ((status, cause, count - unasked), (f"{status}, {UNCLOSED}", "", unasked))
+            parts = ((status, cause, count - unasked), (f"{status}, {UNASKED}", "", unasked))
             for shown, cause_of_part, some in parts:
                 if not some:
                     continue

@@ -14,7 +14,7 @@ from rmrl.offline.job import Job
 from rmrl.offline.missing_table import OF_FUNCTION, REMEDIES, broken_budgets, missing_table
 from rmrl.offline.score import judge_missing
 from rmrl.offline.summary import Summary
-from rmrl.rewards.session.missing import CAUSES, UNCLOSED
+from rmrl.rewards.session.missing import CAUSES, UNASKED
 from rmrl.types import RewardBatch, ScoreResult, Scores
 from tests.inputs import read_lines
 from tests.offline.conftest import Bench
@@ -141,7 +141,7 @@ def test_every_status_of_a_missing_verdict_has_a_remedy() -> None:
     of_causes = {status for statuses in CAUSES.values() for status in statuses}
     assert set(REMEDIES) == {
         *of_causes,
-        f"unparseable, {UNCLOSED}",
+        f"unparseable, {UNASKED}",
         f"unparseable, {OF_FUNCTION}",
     }
 

@@ -123,8 +123,9 @@ async def test_a_response_without_the_part(bench: Bench) -> None:
     text = await shown(bench, "+reward.specs.length.reads=answer")
     assert (
         "--- length (rule, weight 1, reads answer)\nscore: none, unparseable: the response ends"
-        " inside its thinking, so its answer is not complete: give it more tokens, or"
-        " reward.specs.length.unclosed=<a score>\n" in text
+        " inside its thinking, so its answer is not complete: raise"
+        " data.max_response_length, see that the marks fit the policy's (`thinking`), or give"
+        " reward.specs.length.unclosed a score\n" in text
     )
 
 

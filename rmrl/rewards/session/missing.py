@@ -23,10 +23,10 @@ CAUSES: Mapping[str, tuple[str, ...]] = {
 user's own function."""
 _NOT_MISSING = ("ok", "skipped")
 
-UNCLOSED = "ends inside its thinking"
+UNASKED = "not asked"
 """Stands beside a status for responses about which the component was not asked."""
-UNCLOSED_SHARE = 0.95
-UNCLOSED_ROWS = 20
+UNASKED_SHARE = 0.95
+UNASKED_ROWS = 20
 """Responses without the part that a reward reads are no failure of the reward and count for no
 budget, up to this share of at least this many. Above the share nearly nothing is rewarded."""
 
@@ -40,7 +40,7 @@ class VerdictCounts:
     statuses: Counter[str] = field(default_factory=Counter)
     """Status -> number of responses that the component had to score."""
     examples: dict[str, str] = field(default_factory=dict)
-    """Status -> the first detail seen with it. "<status>, <UNCLOSED>" -> the first detail of an
+    """Status -> the first detail seen with it. "<status>, <UNASKED>" -> the first detail of an
     `unasked` response."""
     unasked: Counter[str] = field(default_factory=Counter)
     """Status -> number of responses that count for no budget (`ScoreResult.unasked`)."""
@@ -57,7 +57,7 @@ class VerdictCounts:
             key: str = result.status
             if result.unasked:
                 self.unasked[result.status] += 1
-                key = f"{result.status}, {UNCLOSED}"
+                key = f"{result.status}, {UNASKED}"
             if result.status not in _NOT_MISSING and result.detail:
                 self.examples.setdefault(key, result.detail)
 
@@ -120,20 +120,16 @@ class Overrun:
     missing: int
     asked: int
     allowed: float
-    unclosed: bool = False
-    """Whether nearly all responses end inside their thinking."""
+    unasked: str = ""
+    """Why the component was not asked about nearly all responses, where that is so."""
 
     def __str__(self) -> str:
         said = "gave no verdict for"
-        if self.unclosed:
+        if self.unasked:
             said = "was not asked about"
         text = f"{said} {self.missing} of {self.asked} responses ({self.missing / self.asked:.1%})"
-        if self.unclosed:
-            text += (
-                ", which end inside their thinking, so nearly none is rewarded: raise"
-                " data.max_response_length, see that the marks fit the policy's (`thinking`), or"
-                " give such responses a score (`unclosed: 0`)"
-            )
+        if self.unasked:
+            text += f", so nearly none is rewarded ({self.unasked})"
         return f"{text}; {self.key}={self.allowed:g} allows {self.allowed:.0%}"
 
     @property
@@ -156,11 +152,13 @@ def overruns(
     `allowed` bounds all causes together, `by_cause` bounds one cause (0..1 each). A gate may leave
     a component with a few rows: one missing verdict alone then exceeds no budget. Responses about
     which the component was not asked count for `allowed` where they are nearly all
-    (UNCLOSED_SHARE).
+    (UNASKED_SHARE).
     """
     unasked = counts.unasked.total()
-    if counts.asked >= UNCLOSED_ROWS and unasked / counts.asked > max(UNCLOSED_SHARE, allowed):
-        yield Overrun(cause="", missing=unasked, asked=counts.asked, allowed=allowed, unclosed=True)
+    if counts.asked >= UNASKED_ROWS and unasked / counts.asked > max(UNASKED_SHARE, allowed):
+        ((status, _),) = counts.unasked.most_common(1)
+        why = counts.examples.get(f"{status}, {UNASKED}", status)
+        yield Overrun(cause="", missing=unasked, asked=counts.asked, allowed=allowed, unasked=why)
         return
     asked = counts.asked - counts.unasked.total()
     if counts.missing() == 1 and asked < counts.rows and allowed > 0:
@@ -191,7 +189,7 @@ def check_missing(
         counts = VerdictCounts()
         counts.add(column, takes_part_B)
         for overrun in overruns(counts, allowed=allowed, by_cause=by_cause):
-            if overrun.unclosed:
+            if overrun.unasked:
                 raise MissingVerdictsError(f"reward '{name}' {overrun}")
             statuses: Counter[str] = Counter()
             details: dict[str, None] = {}

@@ -4,7 +4,7 @@ nothing.
 divergence     two components are anticorrelated: the policy probably exploits one of them
 length         a component follows the response's length, up or down
 unparseable    verdicts that could not be read
-unclosed       responses without the part that a component reads
+unasked        responses that a component was not asked about
 constant       a component gave one and the same score for a whole window: it teaches nothing
 repeated       a judge wrote one and the same text about many different inputs
 opposition     the reward rises over the steps while a watcher (entry `watch`) falls: the policy
@@ -114,7 +114,7 @@ class _Step:
     unread: dict[str, int] = field(default_factory=dict)
     """Component -> number of verdicts that could not be read."""
     unasked: dict[str, int] = field(default_factory=dict)
-    """Component -> number of responses that lack the part it reads."""
+    """Component -> number of responses about which it was not asked."""
     span: dict[str, tuple[float, float, int]] = field(default_factory=dict)
     """Component -> smallest score, largest score, number of scores."""
 
@@ -175,7 +175,7 @@ class Monitor:
         for name in current.names:
             hints += self._length(current, name)
             hints += self._unparseable(current, name)
-            hints += self._unclosed(current, name)
+            hints += self._unasked(current, name)
             hints += self._constant(current, name)
             hints += self._repeated(current, name)
         if rewards is not None:
@@ -264,18 +264,16 @@ class Monitor:
             ]
             yield _Hint(_key("unparseable", name), text, samples)
 
-    def _unclosed(self, now: _Now, name: str) -> Iterator[_Hint]:
+    def _unasked(self, now: _Now, name: str) -> Iterator[_Hint]:
         asked = sum(step.asked.get(name, 0) for step in self._steps)
         unasked = sum(step.unasked.get(name, 0) for step in self._steps)
         total = asked + unasked
         if total and share_at_least(unasked, total) > self._settings.unparseable:
-            text = (
-                f"{unasked} of {total} responses end inside their thinking over"
-                f" {self._window()}, so {name} has no score of them: raise"
-                f" data.max_response_length, or give reward.specs.{name}.unclosed a score"
-            )
             samples = [i for i, result in enumerate(now.results[name]) if result.unasked]
-            yield _Hint(_key("unclosed", name), text, samples)
+            details = Counter(now.results[name][i].detail for i in samples)
+            text = f"{name} was not asked about {unasked} of {total} responses over"
+            text = ": ".join([f"{text} {self._window()}", *dict(details.most_common(1))])
+            yield _Hint(_key("unasked", name), text, samples)
 
     def _constant(self, now: _Now, name: str) -> Iterator[_Hint]:
         low = math.inf

@@ -145,8 +145,9 @@ class PartReader:
         detail = "the response ends inside its thinking"
         if isinstance(reads.unclosed, str):
             detail += (
-                f", so its {reads.part} is not complete: give it more tokens, or"
-                f" reward.specs.{self._spec.name}.unclosed=<a score>"
+                f", so its {reads.part} is not complete: raise"
+                " data.max_response_length, see that the marks fit the policy's (`thinking`), or"
+                f" give reward.specs.{self._spec.name}.unclosed a score"
             )
             without = ScoreResult(value=None, status="unparseable", detail=detail, unasked=True)
         else:

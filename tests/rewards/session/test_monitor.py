@@ -342,14 +342,14 @@ def test_healthy_random_scores_are_left_in_peace(
 
 
 def test_responses_that_end_inside_their_thinking_are_no_failure_of_the_judge() -> None:
-    unasked = ScoreResult(value=None, status="unparseable", unasked=True)
+    detail = "the response ends inside its thinking"
+    unasked = ScoreResult(value=None, status="unparseable", detail=detail, unasked=True)
     column = [*uneven(12), *([unasked] * 20)]
     # 20 of 32: (0.625 + 0.25 - 4 sqrt(0.2344/32 + 16/4096)) / 1.5 = 0.30
     [hint] = monitor(unparseable=0.29).observe(3, scores(judge=column), LENGTHS)
     assert hint == (
-        "step 3: look at samples 13, 14 and 15 of this step in samples.jsonl: 20 of 32 responses"
-        " end inside their thinking over 1 step, so judge has no score of them: raise"
-        " data.max_response_length, or give reward.specs.judge.unclosed a score"
+        "step 3: look at samples 13, 14 and 15 of this step in samples.jsonl: judge was not"
+        " asked about 20 of 32 responses over 1 step: the response ends inside its thinking"
     )
     assert monitor(unparseable=0.31).observe(3, scores(judge=column), LENGTHS) == []
 

@@ -181,10 +181,17 @@ async def test_nearly_all_responses_without_an_answer_stop_the_run(tmp_path: Pat
     scorer = make_scorer([spec], None, max_missing=0.2)
     batch = await scorer.score(rows(*["<think>a"] * 19, "fine"))
     assert batch.keep_B.sum() == 1
-    said = r"(?s)'mine' was not asked about 20 of 20 responses \(100.0%\), which end inside"
+    said = (
+        r"(?s)'mine' was not asked about 20 of 20 responses \(100.0%\), .*ends inside its thinking"
+    )
     with pytest.raises(MissingVerdictsError, match=said) as raised:
         await scorer.score(rows(*["<think>a"] * 20))
-    for key in ("data.max_response_length", "`thinking`", "unclosed: 0", "reward.max_missing=0.2"):
+    for key in (
+        "data.max_response_length",
+        "`thinking`",
+        "mine.unclosed",
+        "reward.max_missing=0.2",
+    ):
         assert key in str(raised.value)
     await scorer.close()
     batch = await scored([spec], rows(*["<think>a"] * 20, "fine"), max_missing=1.0)
