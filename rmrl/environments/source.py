@@ -17,8 +17,9 @@ from typing import Any
 from rmrl.config.schema.rollout import VerifiersConfig
 from rmrl.environments.endpoint import Conversing, Draw, Endpoint
 from rmrl.environments.host import PROGRAM, Host, PlayError
+from rmrl.environments.hosts import Hosts, default_count
 from rmrl.environments.traces import failed, response_of
-from rmrl.errors import EngineLostError, InfrastructureError, RmrlError
+from rmrl.errors import EngineLostError, InfrastructureError
 from rmrl.telemetry.turn_metrics import ABANDONED
 from rmrl.types import Prompt, Response, Rollouts, Sampling
 
@@ -36,7 +37,7 @@ _GRACE_S = 30.0
 
 
 class VerifiersSource:
-    """Plays samples. In each call to `generate` the host process may be started again once."""
+    """Plays samples. In each call to `generate` a host process may be started again once."""
 
     def __init__(
         self,
@@ -61,29 +62,25 @@ class VerifiersSource:
             "renderer": dict(settings.renderer) or None,
         }
         self._stack = AsyncExitStack()
-        self._host: Host | None = None
-        self._starting = asyncio.Lock()
-        self._restarts = 0
-        """Restarts in the present call."""
+        count = settings.processes or default_count()
+        self._hosts = Hosts(self._host, count, timeout_s=_STARTS_S)
 
     async def start(self) -> None:
         """Open the environment, and the endpoint for its turns. Raises ConfigError where the
         environment cannot be opened."""
         await self._stack.enter_async_context(self._endpoint.listening())
-        self._host = await self._started()
-        if not self._host.version.startswith(TRIED):
-            _log.warning(
-                f"verifiers {self._host.version} plays the environment; rmrl was tried with {TRIED}"
-            )
+        await self._hosts.start()
+        version = self._hosts.version
+        if not version.startswith(TRIED):
+            _log.warning(f"verifiers {version} plays the environment; rmrl was tried with {TRIED}")
         _log.info(
-            f"environment {self._settings.env}, played by verifiers {self._host.version}; its"
-            f" output goes to {self._log}"
+            f"environment {self._settings.env}, played by verifiers {version} in"
+            f" {self._hosts.count} process(es); its output goes to {self._log}"
         )
 
     async def close(self) -> None:
-        """End the environment's process and the endpoint."""
-        if self._host is not None:
-            await self._host.close()
+        """End the environment's processes and the endpoint."""
+        await self._hosts.close()
         await self._stack.aclose()
 
     async def generate(
@@ -98,9 +95,9 @@ class VerifiersSource:
         """Play `sampling.n` samples for each prompt; see RolloutPool.generate.
 
         A sample that fails, or that is over its deadline, is a response without tokens and with a
-        status. Raises what an engine raises, and EngineLostError where the host ends twice.
+        status. Raises what an engine raises, and EngineLostError where hosts end too often.
         """
-        self._restarts = 0
+        self._hosts.begin_step()
         self._endpoint.forget()
         total = len(prompts) * sampling.n
         responses: dict[int, Response] = {}
@@ -166,8 +163,6 @@ class VerifiersSource:
     async def _play(self, prompt: Prompt, draw: Draw, sampling: Sampling) -> Response:
         """Play one sample. Where the host process has ended, play it again from the beginning."""
         while True:
-            host = self._host
-            assert host is not None
             samples: dict[str, Conversing] = {}
 
             def begin(trace: str, samples: dict[str, Conversing] = samples) -> None:
@@ -180,43 +175,31 @@ class VerifiersSource:
                 "model": self._model,
                 "sampling": {"temperature": sampling.temperature},
             }
-            try:
-                async with asyncio.timeout(self._settings.seconds + _GRACE_S):
-                    reply = await host.call("run", on_trace=begin, **request)
-                on_limit = self._settings.on_limit
-                return response_of(reply["episode"], prompt, samples, on_limit=on_limit)
-            except TimeoutError:
-                detail = f"the environment gave no trace in {self._settings.seconds:g} s"
-                return failed(prompt, "timeout", detail)
-            except PlayError as error:
-                return failed(prompt, "provider_error", f"the environment failed: {error}")
-            except EngineLostError as error:
-                await self._start_again(host, error)
-            finally:
-                for trace in samples:
-                    self._endpoint.end(trace)
+            with self._hosts.least_busy() as host:
+                try:
+                    async with asyncio.timeout(self._settings.seconds + _GRACE_S):
+                        reply = await host.call("run", on_trace=begin, **request)
+                    on_limit = self._settings.on_limit
+                    return response_of(reply["episode"], prompt, samples, on_limit=on_limit)
+                except TimeoutError:
+                    detail = f"the environment gave no trace in {self._settings.seconds:g} s"
+                    return failed(prompt, "timeout", detail)
+                except PlayError as error:
+                    return failed(prompt, "provider_error", f"the environment failed: {error}")
+                except EngineLostError as error:
+                    await self._hosts.replace(host, error)
+                finally:
+                    for trace in samples:
+                        self._endpoint.end(trace)
 
-    async def _started(self) -> Host:
+    def _host(self) -> Host:
         settings = self._settings
-        host = Host(
+        return Host(
             host_command(settings),
             {"op": "open", "env": environment_settings(settings), "limits": self._limits},
             log=self._log,
             environment={TOKEN_VARIABLE: self._endpoint.token},
         )
-        await host.start(timeout_s=_STARTS_S)
-        return host
-
-    async def _start_again(self, lost: Host, error: RmrlError) -> None:
-        async with self._starting:
-            if self._host is not lost:
-                return
-            if self._restarts:
-                raise error
-            self._restarts += 1
-            _log.warning(f"{error}; starting it again, with the samples that were under way")
-            await lost.close()
-            self._host = await self._started()
 
 
 def host_command(settings: VerifiersConfig) -> list[str]:

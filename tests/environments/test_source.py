@@ -14,6 +14,7 @@ import pytest
 
 from rmrl.config.schema.rollout import VerifiersConfig
 from rmrl.environments.endpoint import Conversing
+from rmrl.environments.hosts import default_count
 from rmrl.environments.source import read_tasks
 from rmrl.errors import ConfigError, EngineLostError, InfrastructureError
 from rmrl.rewards.session.turns import turn_items
@@ -251,6 +252,39 @@ async def test_a_host_that_dies_is_started_again_once(opened: Opened, tmp_path: 
         assert [response.sampled for response in rollouts.responses] == [4, 4, 4, 4]
         with pytest.raises(EngineLostError, match="the environment's process has ended"):
             await played(source, prompt(0, does="dies"))
+
+
+async def test_several_processes_play_the_same_samples_and_each_may_end_once(
+    opened: Opened, tmp_path: Path
+):
+    def hosts() -> list[psutil.Process]:
+        children = psutil.Process().children(recursive=True)
+        return [process for process in children if "fake_host.py" in " ".join(process.cmdline())]
+
+    async with opened() as source:
+        one = await played(source, *map(prompt, range(4)))
+    async with opened(processes=2) as source:
+        before = hosts()
+        assert len(before) == 2
+        two = await played(source, *map(prompt, range(4)))
+        tokens = [
+            [each.token_ids.tolist() for each in rollouts.responses] for rollouts in (one, two)
+        ]
+        assert tokens[0] == tokens[1]
+        # one process ends, or both where both samples look for the mark at once
+        again = await played(source, prompt(0, does="dies", mark=str(tmp_path / "a")), prompt(1))
+        assert [response.sampled for response in again.responses] == [4, 4, 4, 4]
+        assert len(hosts()) == 2
+        assert set(hosts()) != set(before)
+        with pytest.raises(EngineLostError, match="the environment's process has ended"):
+            await played(source, prompt(0, does="dies"))
+    assert hosts() == []
+
+
+@pytest.mark.parametrize(("machine", "count"), [(2, 1), (8, 2), (128, 16)])
+def test_a_process_for_every_four_cores(machine: int, count: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rmrl.environments.hosts.cores", lambda: machine)
+    assert default_count() == count
 
 
 async def test_an_engine_that_is_lost_for_good_ends_the_run(opened: Opened):

@@ -49,6 +49,9 @@ class VerifiersConfig:
     """Longest time that a response may take."""
     at_once: int = positive(64, may_change=True)
     """Responses under way at once."""
+    processes: int | None = positive(None, may_change=True)
+    """Processes that play, each on one core. null: one for every 4 cores of this machine, at most
+    16."""
     wait_share: float = share(1.0, may_change=True)
     """Share of a batch's responses that the run waits for."""
     straggler_s: float = not_negative(60.0, may_change=True)
