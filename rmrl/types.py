@@ -389,9 +389,9 @@ class TrainBatch:
     nll_weights: Ragged | None = None
     """Weight for each token's negative log-likelihood. The weight is 0 except on successful
     responses."""
-    prompt_tokens: Ragged | None = None
-    """Number of `loss_mask` tokens over all responses to the row's prompt, repeated at each
-    token."""
+    unit_tokens: Ragged | None = None
+    """Number of `loss_mask` tokens over all rows of what `loss_agg_mode` averages over, the row's
+    prompt or its response, repeated at each token. None: the row is that unit."""
     old_logprobs: Ragged | None = None
     energies: Ragged | None = None
     """Each token's energy under the old policy, 0..2: the squared length of the gradient of log
@@ -409,7 +409,7 @@ class TrainBatch:
         "rollout_logprobs",
         "rollout_weights",
         "nll_weights",
-        "prompt_tokens",
+        "unit_tokens",
         "old_logprobs",
         "energies",
         "ref_logprobs",

@@ -13,9 +13,9 @@ others.
 | seq-mean-token-sum-norm | 1 / max_length            | sequences      | the sum over a constant |
 | prompt-mean             | 1 / tokens of its prompt  | prompts        | (no sequence level)     |
 
-A prompt's tokens are the counted tokens in all its responses in the mini-batch. A part that holds
-only some of the responses cannot count them: `prompt_tokens_BT` brings the number, and a part's
-total weight is its share of prompts.
+A prompt's tokens are the counted tokens in all its responses in the mini-batch; a response whose
+branches are several rows is one sequence with their tokens. A part that holds only some rows cannot
+count them: `unit_tokens_BT` brings the number, and a part's total weight is the share that it has.
 
 The divisor is the total weight, except for `token-sum`, which divides by 1: its total weight only
 says whether anything counts. `token-mean` is DAPO's (arXiv:2503.14476), `seq-mean-token-mean`
@@ -51,26 +51,27 @@ def token_weights(
     mode: str,
     *,
     max_length: int,
-    prompt_tokens_BT: torch.Tensor | None = None,
+    unit_tokens_BT: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return each token's loss weight before normalisation, [B, T] in the mask's floating dtype.
     The weight is 0 where the mask is 0.
 
     `max_length` is seq-mean-token-sum-norm's constant (the longest response allowed, in tokens, the
-    same in every call in a run). `prompt_tokens_BT` is the number of counted tokens for the row's
-    prompt in the whole mini-batch, for prompt-mean. Other modes ignore both. Raises ConfigError for
-    an unknown mode or a `max_length` below 1 where the mode uses it.
+    same in every call in a run). `unit_tokens_BT`: how many tokens of the whole mini-batch count in
+    the row's prompt (prompt-mean, which needs it) or sequence; None: each row is a sequence. The
+    token modes ignore both. Raises ConfigError for an unknown mode or a `max_length`
+    below 1 where the mode uses it.
     """
     _check(mode, max_length)
     mask_BT = _as_float(mask_BT)
-    if mode == "seq-mean-token-mean":
+    if mode == "seq-mean-token-mean" and unit_tokens_BT is None:
         lengths_B1 = mask_BT.sum(dim=1, keepdim=True)
         return mask_BT / lengths_B1.masked_fill(lengths_B1 == 0, 1)  # an empty row divides 0 by 1
     if mode == "seq-mean-token-sum-norm":
         return mask_BT / max_length
-    if mode == PROMPT_MEAN:
-        assert prompt_tokens_BT is not None, "prompt-mean needs the tokens of each row's prompt"
-        return mask_BT / prompt_tokens_BT.clamp(min=1)
+    if mode in ("seq-mean-token-mean", PROMPT_MEAN):
+        assert unit_tokens_BT is not None, "prompt-mean needs the tokens of each row's prompt"
+        return mask_BT / unit_tokens_BT.clamp(min=1)
     return mask_BT
 
 
@@ -79,10 +80,10 @@ def total_weight(
     mode: str,
     *,
     max_length: int,
-    prompt_tokens_BT: torch.Tensor | None = None,
+    unit_tokens_BT: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return the counted tokens, the sequences or the share of prompts in this part of a batch, to
-    be summed over all parts. Scalar, same dtype as the weights. Shares of prompts are float64.
+    """Return the counted tokens, the sequences or the share of prompts in this part, to be summed
+    over all parts. Scalar, same dtype as the weights. Shares are float64.
 
     Return 0 when nothing counts, and then there is no loss. Errors as for `token_weights`.
     """
@@ -90,10 +91,10 @@ def total_weight(
     mask_BT = _as_float(mask_BT)
     if mode in ("token-mean", "token-sum"):
         return mask_BT.sum()
-    if mode == PROMPT_MEAN:
-        assert prompt_tokens_BT is not None, "prompt-mean needs the tokens of each row's prompt"
-        # float64: shares of prompts must add up to whole prompts over all parts
-        return (mask_BT.double() / prompt_tokens_BT.clamp(min=1)).sum()
+    if mode == PROMPT_MEAN or unit_tokens_BT is not None:
+        assert unit_tokens_BT is not None, "prompt-mean needs the tokens of each row's prompt"
+        # float64: shares must add up to whole prompts over all parts
+        return (mask_BT.double() / unit_tokens_BT.clamp(min=1)).sum()
     return (mask_BT > 0).any(dim=1).sum().to(mask_BT.dtype)
 
 

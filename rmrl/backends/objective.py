@@ -149,7 +149,7 @@ def weight_and_tokens(batch: TrainBatch, settings: TrainSettings) -> tuple[float
         mask_BT,
         settings.trained.loss_agg_mode,
         max_length=settings.max_response_length,
-        prompt_tokens_BT=_stream(batch.prompt_tokens, mask_BT.device),
+        unit_tokens_BT=_stream(batch.unit_tokens, mask_BT.device),
     )
     return float(weight), float(mask_BT.sum(dtype=torch.float64))
 
@@ -244,7 +244,7 @@ def _token_weights(mask_BT: Tensor, batch: TrainBatch, settings: TrainSettings) 
         mask_BT,
         settings.trained.loss_agg_mode,
         max_length=settings.max_response_length,
-        prompt_tokens_BT=_stream(batch.prompt_tokens, mask_BT.device),
+        unit_tokens_BT=_stream(batch.unit_tokens, mask_BT.device),
     )
 
 

@@ -56,18 +56,22 @@ def weighted_mini_batches(
     needs. `max_length` is the longest response allowed, in tokens."""
     train = batch.train
     mode = settings.loss_agg_mode
+    # Groups stay whole in a mini-batch, so tokens can be counted before the cut.
     if mode == aggregate.PROMPT_MEAN:
-        # Groups stay whole in a mini-batch, so a prompt's tokens can be counted before the cut.
-        tokens = prompt_tokens(train.loss_mask, batch.train_groups)
-        train = dataclasses.replace(train, prompt_tokens=tokens)
+        tokens = unit_tokens(train.loss_mask, batch.train_groups)
+        train = dataclasses.replace(train, unit_tokens=tokens)
+    elif (batch.branches_B > 1).any():
+        responses = np.repeat(np.arange(len(batch.branches_B)), batch.branches_B)
+        tokens = unit_tokens(train.loss_mask, responses)
+        train = dataclasses.replace(train, unit_tokens=tokens)
     parts = mini_batches(train, batch.train_groups, prompts=settings.ppo_mini_batch_size, rng=rng)
     return [averaged_over_successes(part, mode, max_length=max_length) for part in parts]
 
 
-def prompt_tokens(mask: Ragged, group_ids_B: np.ndarray) -> Ragged:
-    """Counted tokens of all responses to the row's prompt, at each token of the row."""
+def unit_tokens(mask: Ragged, units_B: np.ndarray) -> Ragged:
+    """Counted tokens of all rows with the row's number, at each token of the row."""
     counted_B = np.asarray([row.sum() for row in mask.rows()], dtype=np.float64)
-    _, group_B = np.unique(group_ids_B, return_inverse=True)
+    _, group_B = np.unique(units_B, return_inverse=True)
     total_G = np.bincount(group_B, weights=counted_B)
     return Ragged(_per_token(total_G[group_B], mask.lengths), mask.lengths)
 
@@ -80,12 +84,12 @@ def averaged_over_successes(train: TrainBatch, mode: str, *, max_length: int) ->
     weights_BT = torch.from_numpy(train.nll_weights.padded(0))
     mask_BT = torch.from_numpy(train.loss_mask.padded(0))
     tokens_BT = None
-    if train.prompt_tokens is not None:
-        tokens_BT = torch.from_numpy(train.prompt_tokens.padded(0))
+    if train.unit_tokens is not None:
+        tokens_BT = torch.from_numpy(train.unit_tokens.padded(0))
     divisors: list[float] = []
     for part_BT in (mask_BT, mask_BT * (weights_BT > 0)):
         total = aggregate.total_weight(
-            part_BT, mode, max_length=max_length, prompt_tokens_BT=tokens_BT
+            part_BT, mode, max_length=max_length, unit_tokens_BT=tokens_BT
         )
         if not total > 0:
             return dataclasses.replace(train, nll_weights=None)

@@ -15,8 +15,10 @@ LOSS_BT = torch.tensor([[1.0, 2.0, 3.0, 9.0], [5.0, 9.0, 9.0, 9.0], [9.0, 9.0, 9
 MASK_BT = torch.tensor([[1.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
 
 
-def prompt_tokens(mask_BT: torch.Tensor, groups_B: torch.Tensor) -> torch.Tensor:
-    """Counted tokens of each row's group, [B, T]."""
+def unit_tokens(mask_BT: torch.Tensor, groups_B: torch.Tensor, mode: str) -> torch.Tensor | None:
+    """Counted tokens of each row's group, [B, T]; None where each row is a sequence."""
+    if mode != "prompt-mean":
+        return None
     same_BB = (groups_B[:, None] == groups_B[None, :]).float()
     return (same_BB @ mask_BT.sum(1, keepdim=True)).expand_as(mask_BT)
 
@@ -28,7 +30,7 @@ def aggregate(
     max_length: int = 10,
     groups_B: torch.Tensor = GROUPS_B,
 ) -> float:
-    further = {"max_length": max_length, "prompt_tokens_BT": prompt_tokens(mask_BT, groups_B)}
+    further = {"max_length": max_length, "unit_tokens_BT": unit_tokens(mask_BT, groups_B, mode)}
     weights_BT = token_weights(mask_BT, mode, **further)
     return (loss_BT * weights_BT).sum().item() / divisor(
         total_weight(mask_BT, mode, **further).item(), mode
@@ -50,10 +52,26 @@ def test_hand_computed_with_an_empty_row(mode: str, expected: float) -> None:
     assert aggregate(LOSS_BT, MASK_BT, mode) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("token-mean", 11 / 4),
+        ("seq-mean-token-sum", 11.0),
+        ("seq-mean-token-mean", 11 / 4),  # (6 + 5) / 4 tokens of one sequence
+        ("seq-mean-token-sum-norm", 11 / 10),
+    ],
+)
+def test_two_rows_of_one_sequence_by_hand(mode: str, expected: float) -> None:
+    further = {"max_length": 10, "unit_tokens_BT": torch.full_like(MASK_BT, 4.0)}
+    weights_BT = token_weights(MASK_BT, mode, **further)
+    total = divisor(total_weight(MASK_BT, mode, **further).item(), mode)
+    assert (LOSS_BT * weights_BT).sum().item() / total == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("mode", AGGREGATION_MODES)
 def test_nothing_counted_has_no_weight(mode: str) -> None:
     nothing_BT = torch.zeros(2, 3)
-    further = {"max_length": 4, "prompt_tokens_BT": nothing_BT}
+    further = {"max_length": 4, "unit_tokens_BT": nothing_BT}
     assert total_weight(nothing_BT, mode, **further).item() == 0
     assert token_weights(nothing_BT, mode, **further).tolist() == [[0.0] * 3] * 2
 
@@ -87,12 +105,13 @@ def test_cut_anywhere_and_padded_the_parts_add_up(
     mask_BT = (torch.arange(6) < torch.tensor(lengths)[:, None]).float()
     loss_BT = torch.randn(mask_BT.shape, generator=torch.Generator().manual_seed(seed))
     groups_B = torch.arange(len(lengths)) % 3
-    tokens_BT = prompt_tokens(mask_BT, groups_B)
+    tokens_BT = unit_tokens(mask_BT, groups_B, mode)
     numerator = denominator = 0.0
     for part in (slice(0, cut), slice(cut, None)):
         width = max(lengths[part], default=0)  # each part padded to its own longest row
         part_mask_BT = mask_BT[part, :width]
-        further = {"max_length": 6, "prompt_tokens_BT": tokens_BT[part, :width]}
+        part_tokens_BT = None if tokens_BT is None else tokens_BT[part, :width]
+        further = {"max_length": 6, "unit_tokens_BT": part_tokens_BT}
         weights_BT = token_weights(part_mask_BT, mode, **further)
         numerator += (loss_BT[part, :width] * weights_BT).sum().item()
         denominator += total_weight(part_mask_BT, mode, **further).item()

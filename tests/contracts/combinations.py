@@ -43,7 +43,7 @@ from rmrl.trainer.batches import (
     keep_informative,
     redraw,
 )
-from rmrl.trainer.loss_weights import prompt_tokens
+from rmrl.trainer.loss_weights import unit_tokens
 from rmrl.trainer.scored_rollouts import ScoredRollouts, contrast
 from rmrl.types import (
     Metrics,
@@ -448,8 +448,8 @@ def gradient(
     wanted = dataclasses.replace(training(case), role="critic" if critic else "actor")
     train = batch.train
     if case.aggregation == PROMPT_MEAN:
-        tokens_of_prompts = prompt_tokens(train.loss_mask, batch.group_ids_B)
-        train = dataclasses.replace(train, prompt_tokens=tokens_of_prompts)
+        tokens_of_prompts = unit_tokens(train.loss_mask, batch.group_ids_B)
+        train = dataclasses.replace(train, unit_tokens=tokens_of_prompts)
     names = ("values",) if critic else ("new", "entropy")
     leaves = {name: _leaf(name, batch, data, garbage) for name in names}
     total = torch.zeros(())

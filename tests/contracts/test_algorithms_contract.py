@@ -294,8 +294,10 @@ def test_a_batch_cut_into_micro_batches_has_the_same_loss_and_gradient(
         )
 
         def weights(rows: slice, part: LossInputs) -> dict[str, Any]:
-            tokens_BT = PROMPT_TOKENS_B1[rows].expand_as(part.mask_BT)
-            return {"max_length": 9, "prompt_tokens_BT": tokens_BT}
+            tokens_BT = None
+            if mode == "prompt-mean":
+                tokens_BT = PROMPT_TOKENS_B1[rows].expand_as(part.mask_BT)
+            return {"max_length": 9, "unit_tokens_BT": tokens_BT}
 
         parts = [
             part_of(inputs, rows, max(1, int(LENGTHS_B[rows].max()))) for rows in cuts

@@ -20,7 +20,7 @@ from rmrl.trainer.batches import ScoredBatch
 from rmrl.trainer.loss_weights import (
     imitate_successes,
     mask_truncated,
-    prompt_tokens,
+    unit_tokens,
     weighted_mini_batches,
 )
 from rmrl.types import Ragged, TrainBatch
@@ -68,16 +68,16 @@ def test_switched_off_nothing_changes():
 
 def test_tokens_of_a_prompt_count_all_its_responses():
     mask = Ragged.of([[1, 1, 0], [1], [1, 1]], np.float32)
-    tokens = prompt_tokens(mask, np.asarray([7, 2, 7]))
+    tokens = unit_tokens(mask, np.asarray([7, 2, 7]))
     assert [row.tolist() for row in tokens.rows()] == [[4, 4, 4], [1], [4, 4]]
 
 
 def test_only_prompt_mean_carries_the_tokens_of_a_prompt():
     batch = scored([1.0, 3.0], group_size=2)
-    assert cut(batch, "token-mean")[0].prompt_tokens is None
+    assert cut(batch, "token-mean")[0].unit_tokens is None
     (part,) = cut(batch, "prompt-mean")
-    assert part.prompt_tokens is not None
-    assert part.prompt_tokens.values.tolist() == [4, 4, 4, 4]
+    assert part.unit_tokens is not None
+    assert part.unit_tokens.values.tolist() == [4, 4, 4, 4]
 
 
 @pytest.mark.parametrize("mode", AGGREGATION_MODES)

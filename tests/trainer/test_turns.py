@@ -212,21 +212,24 @@ def test_steps_of_a_text_are_places_in_the_last_turn():
 
 
 @pytest.mark.parametrize("mode", aggregate.AGGREGATION_MODES)
-def test_weights_count_the_mask_alone(mode: str):
-    """A row with holes weighs what its sampled tokens weigh."""
-    batch = batch_of(TWO_TURNS, TWO_TURNS, values=[1.0, 0.0])
+@pytest.mark.parametrize("response", [TWO_TURNS, FORKED])
+def test_weights_count_the_mask_alone(mode: str, response: Response):
+    """A response with holes or branches weighs what its three sampled tokens weigh in one row."""
+    batch = batch_of(response, response, values=[1.0, 0.0])
     plain = scored([1.0, 0.0], group_size=2, lengths=[3, 3])
-    totals: list[float] = []
+    totals: list[tuple[float, float]] = []
     for each in (batch, plain):
         each, _ = advantages_of(each)
         actor = ActorConfig(loss_agg_mode=mode, ppo_mini_batch_size=1)
         (train,) = weighted_mini_batches(each, actor, max_length=9, rng=None)
         mask_BT = torch.from_numpy(train.loss_mask.padded(0))
         tokens_BT = None
-        if train.prompt_tokens is not None:
-            tokens_BT = torch.from_numpy(train.prompt_tokens.padded(0))
-        total = aggregate.total_weight(mask_BT, mode, max_length=9, prompt_tokens_BT=tokens_BT)
-        totals.append(float(total))
+        if train.unit_tokens is not None:
+            tokens_BT = torch.from_numpy(train.unit_tokens.padded(0))
+        further = {"max_length": 9, "unit_tokens_BT": tokens_BT}
+        total = float(aggregate.total_weight(mask_BT, mode, **further))
+        tokens_weigh = float(aggregate.token_weights(mask_BT, mode, **further).sum())
+        totals.append((total, tokens_weigh))
     assert totals[0] == pytest.approx(totals[1])
 
 

@@ -22,7 +22,7 @@ from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.fsdp.engine import FSDPEngine
 from rmrl.backends.process_group import leave_group
 from rmrl.config.schema import OptimConfig
-from rmrl.trainer.loss_weights import prompt_tokens
+from rmrl.trainer.loss_weights import unit_tokens
 from rmrl.types import TrainBatch
 from tests.backends.policies import (
     make_batch,
@@ -62,8 +62,8 @@ def make(case: str, checkpoint: Path, *, alone: bool) -> TrainSettings:
 
 def with_prompts(batch: TrainBatch) -> TrainBatch:
     """Rows 0 and 4, 1 and 5, ... answer one prompt, so that most prompts lie on both processes."""
-    tokens = prompt_tokens(batch.loss_mask, np.arange(len(batch)) % 4)
-    return dataclasses.replace(batch, prompt_tokens=tokens)
+    tokens = unit_tokens(batch.loss_mask, np.arange(len(batch)) % 4)
+    return dataclasses.replace(batch, unit_tokens=tokens)
 
 
 def train(case: str, process: ProcessSettings, checkpoint: Path, file: Path) -> dict[str, float]:
