@@ -138,4 +138,7 @@ def _make_rows(config: AuditConfig, out: Path, *, chat: bool) -> None:
         raise DataError(f"{path} cannot be written ({error}); give another out=") from error
     config.data.files = str(path)
     config.audit.label = _LABEL
-    _log.info(f"no data.files: made {len(lines)} word problems with responses, {path}")
+    if chat:
+        _log.info("the function takes conversations: the prompts are messages now")
+    else:
+        _log.info(f"no data.files: made {len(lines)} word problems with responses, {path}")

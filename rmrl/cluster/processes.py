@@ -30,6 +30,7 @@ _KILL_TIMEOUT_S = 10.0
 _STACKS_TIMEOUT_S = 5.0
 _CHILDREN_TIMEOUT_S = 2.0
 _RAY_ENDS_IT_S = 3.0
+_CLOSE_TIMEOUT_S = 30.0
 Placement = PlacementGroupSchedulingStrategy | NodeAffinitySchedulingStrategy | None
 
 
@@ -94,21 +95,31 @@ class RayProcess:
         return 0
 
     async def stream(self, method: str, *args: Any, timeout_s: float) -> AsyncIterator[Any]:
-        """Yield parts of an async generator as they come; the deadline holds for each part."""
+        """Yield parts of an async generator as they come; the deadline holds for each part. Where
+        the caller stops early, the generator is closed in its process first."""
         parts = self.actor.stream.options(num_returns="streaming").remote(method, *args)
         what = call_name(self.name, method, args)
         iterator = parts.__aiter__()
-        while True:
-            try:
-                reference = await asyncio.wait_for(iterator.__anext__(), timeout_s)
-            except StopAsyncIteration:
-                return
-            except RayError as error:
-                raise our_error(error, what) from error
-            except TimeoutError as error:
-                raise await stalled([self], what, f"gave nothing for {timeout_s:g} s") from error
-            for part in await finish(reference, what=what, timeout_s=timeout_s):
-                yield part
+        try:
+            while True:
+                try:
+                    reference = await asyncio.wait_for(iterator.__anext__(), timeout_s)
+                except StopAsyncIteration:
+                    return
+                except RayError as error:
+                    raise our_error(error, what) from error
+                except TimeoutError as error:
+                    said = f"gave nothing for {timeout_s:g} s"
+                    raise await stalled([self], what, said) from error
+                for part in await finish(reference, what=what, timeout_s=timeout_s):
+                    yield part
+        except (asyncio.CancelledError, GeneratorExit):
+            with contextlib.suppress(RayError, TimeoutError):
+                ray.cancel(parts)
+                async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                    async for reference in parts:
+                        await reference
+            raise
 
     async def stacks(self) -> ProcessStacks | None:
         """Return the stacks of the process; None when it does not answer within some seconds."""

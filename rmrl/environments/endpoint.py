@@ -91,6 +91,7 @@ class Endpoint:
         self._traces: dict[str, Conversing | None] = {}
         """None: the trace is over."""
         self._announced = asyncio.Event()
+        self._draws: dict[str, set[asyncio.Task[Generation]]] = {}
         self._drawing = 0
         self._settled = asyncio.Event()
         self.failure: asyncio.Future[RmrlError] | None = None
@@ -103,15 +104,17 @@ class Endpoint:
         self._announced = asyncio.Event()
 
     def end(self, trace: str) -> None:
-        """Refuse further turns of a trace."""
+        """Refuse further turns of a trace, and cancel those that are being drawn."""
         self._traces[trace] = None
+        for task in self._draws.pop(trace, ()):
+            task.cancel()
 
     def forget(self) -> None:
         """Forget all traces; none is under way."""
         self._traces.clear()
 
     async def settled(self) -> None:
-        """Wait for the turns that are still being drawn: engines refuse to sleep meanwhile."""
+        """Wait until the engines have let go of all turns: they refuse to sleep before."""
         while self._drawing:
             self._settled.clear()
             await self._settled.wait()
@@ -214,15 +217,30 @@ class Endpoint:
         sampling = sample.sampling_behind(
             tokens, max_tokens=min(tokens_left, limit or room), stop_token_ids=stops
         )
-        self._drawing += 1
-        try:
-            turn = await sample.draw(tokens, sampling, trace)
-        finally:
-            self._drawing -= 1
-            self._settled.set()
+        turn = await self._drawn(sample, tokens, sampling, trace)
         sample.turns.setdefault(digest(tokens), []).append(turn)
         sample.limit = ""
         return reply(turn, model=self._model, prompt_tokens=len(tokens))
+
+    async def _drawn(
+        self, sample: Conversing, tokens: Sequence[int], sampling: Sampling, trace: str
+    ) -> Generation:
+        async def draw() -> Generation:
+            return await sample.draw(tokens, sampling, trace)
+
+        task = asyncio.create_task(draw())
+        self._draws.setdefault(trace, set()).add(task)
+        self._drawing += 1
+        try:
+            return await task
+        except asyncio.CancelledError as error:
+            if self._traces.get(trace) is None:
+                raise RefusedError(404, "this sample is over") from error
+            raise
+        finally:
+            self._draws.get(trace, set()).discard(task)
+            self._drawing -= 1
+            self._settled.set()
 
 
 async def read_body(receive: Any) -> Any:

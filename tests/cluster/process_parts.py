@@ -71,6 +71,7 @@ class Stream:
     def __init__(self) -> None:
         self.under_way = 0
         self.met = asyncio.Event()
+        self.times_closed = 0
 
     async def numbers(self, count: int, folder: str) -> AsyncIterator[int]:
         """Gives a number when a file of that name is in the folder."""
@@ -85,6 +86,17 @@ class Stream:
     async def dies(self) -> AsyncIterator[int]:
         yield 1
         os.kill(os.getpid(), signal.SIGKILL)
+
+    async def endless(self) -> AsyncIterator[int]:
+        try:
+            yield 0
+            await asyncio.Event().wait()
+        finally:
+            self.times_closed += 1
+
+    def closed(self) -> int:
+        """How often `endless` was closed."""
+        return self.times_closed
 
     async def double(self, number: int, *, together: int) -> int:
         """Twice the number, once so many calls are under way."""

@@ -192,27 +192,26 @@ async def test_stragglers_are_abandoned(opened: Opened):
     assert (talk.status, talk.stop) == ("timeout", "abandoned")
 
 
-async def test_a_turn_that_is_being_drawn_is_finished_before_the_engines_may_sleep(opened: Opened):
-    """The quick samples draw once the slow ones are being drawn, and those end once abandoned."""
+async def test_a_turn_that_is_being_drawn_is_cancelled_before_the_engines_may_sleep(opened: Opened):
+    """The quick samples draw once the slow ones are being drawn, which never end by themselves."""
     being_drawn: list[str] = []
     both = asyncio.Event()
-    abandoned = asyncio.Event()
-    finished: list[str] = []
+    cancelled: list[str] = []
 
     async def gated(tokens: Any, sampling: Sampling, trace: str) -> Generation:
         if sampling.seed in slow_seeds:
             being_drawn.append(trace)
             if len(being_drawn) == 2:
                 both.set()
-            await abandoned.wait()
-            finished.append(trace)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                # an engine needs a moment to let go
+                await asyncio.sleep(0.01)
+                cancelled.append(trace)
         else:
             await both.wait()
         return await draw(tokens, sampling, trace)
-
-    def arrived(position: int, response: Response) -> None:
-        if response.prompt.conversation.stop == "abandoned":
-            abandoned.set()
 
     # seeds of first turns: those of the sample's own seed behind the prompt (1, 2, 3)
     slow_seeds = {
@@ -222,18 +221,9 @@ async def test_a_turn_that_is_being_drawn_is_finished_before_the_engines_may_sle
         for position in (2, 3)
     }
     async with opened(wait_share=0.5, straggler_s=expires(0.2)) as source:
-        rollouts = await asyncio.wait_for(
-            source.generate(
-                gated,
-                [prompt(0), prompt(1)],
-                SAMPLING,
-                on_finished=lambda count: None,
-                on_response=arrived,
-            ),
-            PATIENCE_S,
-        )
-        assert sorted(finished) == sorted(being_drawn)
-        assert len(finished) == 2
+        rollouts = await played(source, prompt(0), prompt(1), drawn=gated)
+        assert len(cancelled) == 2
+        assert sorted(cancelled) == sorted(being_drawn)
     assert [response.sampled for response in rollouts.responses] == [4, 4, 0, 0]
 
 

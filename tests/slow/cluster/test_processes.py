@@ -317,6 +317,25 @@ async def test_a_stream_that_breaks_or_dies_says_so_after_what_it_gave() -> None
     await process.kill()
 
 
+@pytest.mark.parametrize("how", ["cancelled", "closed"])
+async def test_a_stream_that_is_left_early_is_closed_in_its_process(how: str) -> None:
+    process = await stream()
+    parts = process.stream("endless", timeout_s=PATIENCE_S)
+    assert await anext(parts) == 0
+    assert await process.call("closed", timeout_s=PATIENCE_S) == 0
+    if how == "closed":
+        await parts.aclose()
+    else:
+        waiting = asyncio.ensure_future(anext(parts))
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    assert await process.call("closed", timeout_s=PATIENCE_S) == 1
+    assert await process.call("double", 2, together=1, timeout_s=PATIENCE_S) == 4
+    await process.kill()
+
+
 async def test_coroutines_of_one_process_run_side_by_side() -> None:
     process = await stream()
     calls = [process.call("double", n, together=100, timeout_s=PATIENCE_S) for n in range(100)]
