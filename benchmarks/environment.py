@@ -1,7 +1,7 @@
 """What an environment of verifiers costs beside a loop that plays the same task itself, on one
 rollout engine in one process.
 
-    python -m benchmarks.environment --agents .venv-agents/bin/python --rounds 5 --out
+    python -m benchmarks.environment --agents .venv-agents/bin/python --out
     benchmarks/results/environment.json
 
 The task is that of examples/agents: find a number in three guesses. The bare loop asks the engine
