@@ -193,5 +193,12 @@ def _cannot_open(failed: str, tail: str, log: Path) -> str:
             " fit rmrl's own: python -m venv agents && agents/bin/pip install 'verifiers==0.4.*',"
             " then actor_rollout_ref.rollout.verifiers.python=agents/bin/python"
         )
-    reason = failed or tail or "it gave no answer"
-    return f"the environment cannot be opened ({reason}); its output is in {log}"
+    reason = failed or (tail.splitlines() or ["it gave no answer"])[-1]
+    todo = ""
+    if "authenticated with prime" in reason:
+        todo = (
+            "; verifiers runs an agent in Prime's sandbox where you name none: give"
+            " actor_rollout_ref.rollout.verifiers.args={agent: {runtime: {type: subprocess}}}, or"
+            " docker (instead of agent, the name of the environment's role)"
+        )
+    return f"the environment cannot be opened ({reason}){todo}; its output is in {log}"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rmrl.config.schema import Config
-from rmrl.environments.source import TASK
+from rmrl.environments.source import TASK, read_tasks
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.session.items import ResponseRow
 from rmrl.rewards.specs.spec import RewardSpec
@@ -51,6 +55,19 @@ def environment_problems(config: Config, specs: Sequence[RewardSpec]) -> Iterato
     for folder in settings.path:
         if not Path(folder).is_dir():
             yield f"{_WHERE}.verifiers.path: there is no folder {folder}"
+
+
+def check_opens(config: Config) -> None:
+    """Open the environment in a process of its own and close it again: that takes seconds, and the
+    policy's engines minutes. Raises ConfigError where it cannot be opened."""
+    rollout = config.actor_rollout_ref.rollout
+    if rollout.source != "verifiers":
+        return
+    log = Path(tempfile.gettempdir()) / f"rmrl-environment-{os.getpid()}.log"
+    # The caller may have an event loop.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(lambda: asyncio.run(read_tasks(rollout.verifiers, 0, log=log))).result()
+    log.unlink(missing_ok=True)
 
 
 def task_problems(config: Config, rows: Sequence[ResponseRow]) -> Iterator[str]:

@@ -53,7 +53,7 @@ from rmrl.trainer.check_algorithm import (
     needs_critic,
     needs_reference,
 )
-from rmrl.trainer.check_environment import environment_problems, task_problems
+from rmrl.trainer.check_environment import check_opens, environment_problems, task_problems
 from rmrl.trainer.check_layout import layout_problems
 from rmrl.trainer.check_place import (
     fill_processes,
@@ -222,6 +222,9 @@ def _first_round(
     with problems.collecting():
         rows += _first_rows(config, "val")
     problems.add(task_problems(config, rows))
+    if not problems:
+        with problems.collecting():
+            check_opens(config)
     problems.add(reward_preflight(rewards.specs, rows, device=device, columns=columns))
     audited.report(config.reward, rewards.specs)
     if config.trainer.require_audit:

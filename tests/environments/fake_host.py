@@ -129,6 +129,8 @@ def main():
         return
     if opening["env"]["taskset"]["id"] == "no_verifiers":
         raise ModuleNotFoundError("No module named 'verifiers'")
+    if opening["env"]["taskset"]["id"] == "no_prime":
+        raise SystemExit("not authenticated with prime - run `prime login`")
     reply(ready="0.4.fake")
     for line in sys.stdin:
         request = json.loads(line)

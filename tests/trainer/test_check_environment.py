@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from rmrl.environments import source as source_module
+from rmrl.errors import ConfigError
 from rmrl.rewards.kinds.environment.reward import EnvironmentReward
 from rmrl.rewards.kinds.teacher.reward import TeacherReward
 from rmrl.rewards.session.items import ResponseRow
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.trainer.check_environment import environment_problems, task_problems
+from rmrl.trainer.check_environment import check_opens, environment_problems, task_problems
 from rmrl.types import Prompt
 from tests.config.test_check import config_with
+from tests.environments.conftest import FAKE
 
 ROLLOUT = "actor_rollout_ref.rollout"
 PLAYS = {f"{ROLLOUT}.source": "verifiers", f"{ROLLOUT}.verifiers.env": "sums"}
@@ -54,6 +57,32 @@ def test_a_whole_setting_has_none(tmp_path: Path):
     config = config_with(**PLAYS, **python, **{f"{ROLLOUT}.verifiers.path": [str(tmp_path)]})
     assert list(environment_problems(config, [OWN])) == []
     assert list(environment_problems(config_with(), [])) == []
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ("fake", None),
+        ("missing", r"cannot be opened \(ModuleNotFoundError: taskset 'missing' not found\)"),
+        ("no_verifiers", "needs verifiers 0.4"),
+        ("no_prime", r"cannot be opened \(not authenticated with prime.*subprocess"),
+    ],
+)
+async def test_an_environment_is_opened_before_anything_starts(
+    env: str, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(source_module, "PROGRAM", FAKE)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    config = config_with(**{**PLAYS, f"{ROLLOUT}.verifiers.env": env})
+    if said is None:
+        check_opens(config)
+        assert list(tmp_path.iterdir()) == []
+    else:
+        with pytest.raises(ConfigError, match=said):
+            check_opens(config)
+        (log,) = tmp_path.iterdir()
+        assert log.name.startswith("rmrl-environment-")
+    check_opens(config_with())
 
 
 def test_the_first_row_without_a_task_is_named():

@@ -88,8 +88,11 @@ class Host:
         finally:
             self.running.pop(number, None)
 
-    async def serve(self, requests: asyncio.StreamReader) -> None:
+    async def serve(self, requests: asyncio.StreamReader, version: str) -> None:
         async with self.env.serving():
+            # verifiers starts its server in a task, which ends the process where it may not.
+            await asyncio.sleep(0.01)
+            self.reply(ready=version)
             while line := await requests.readline():
                 request = json.loads(line)
                 number = request["id"]
@@ -118,8 +121,7 @@ async def main() -> None:
     except Exception as error:
         host.reply(failed=f"{type(error).__name__}: {error}")
         raise
-    host.reply(ready=version)
-    await host.serve(requests)
+    await host.serve(requests, version)
 
 
 if __name__ == "__main__":
