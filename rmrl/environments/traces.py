@@ -23,10 +23,10 @@ def response_of(
     prompt: Prompt,
     samples: Mapping[str, Conversing],
     *,
-    on_limit: str = "skip",
+    on_limit: str = "missing",
 ) -> Response:
     """Convert an episode with one trace that trains. `samples`: its traces' turns, by their ids.
-    `on_limit`: skip or score one that a limit on turns or tokens ended.
+    `on_limit`: "missing" or "score", for one that a limit on turns or tokens ended.
 
     Raises InfrastructureError for several, whose rewards would be mixed, and where a sampled token
     of the trace is none that an engine drew.
@@ -62,7 +62,7 @@ def _limited(trace: Trace, refused: str, on_limit: str) -> Trace:
         f"a limit ended the response ({trace.stop}): raise it, or set rollout.verifiers.on_limit="
         "score"
     )
-    return dataclasses.replace(trace, status="skipped", detail=detail)
+    return dataclasses.replace(trace, status="overlong", detail=detail)
 
 
 def failed(prompt: Prompt, status: Any, detail: str, *, stop: str = "") -> Response:

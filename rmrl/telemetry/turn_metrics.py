@@ -27,7 +27,7 @@ def turn_metrics(responses: Sequence[Response]) -> Metrics:
         return {}
     count = len(responses)
     stops = Counter(talk.stop for talk in talks if talk is not None and talk.stop)
-    failed = sum(talk is not None and talk.status not in ("ok", "skipped") for talk in talks)
+    failed = sum(talk is not None and talk.status not in ("ok", "overlong") for talk in talks)
     turns = sum(turn.role == "assistant" for response in responses for turn in response.turns)
     tokens = sum(len(response.token_ids) for response in responses)
     sampled = sum(response.sampled for response in responses)

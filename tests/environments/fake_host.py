@@ -4,7 +4,7 @@ with real requests to the endpoint, and writes traces in verifiers' form.
 A task {"text": ..., "does": ...} says what happens: plays (default), forks (the second turn's
 context rewrites the first, without its thinking), compacts (the second context holds no turn, the
 harness answers the first of its two, and the model the other), goes_on (until a turn is refused,
-which its harness takes as an error), fails, hangs, dies (the process: always, or once for the file `mark`),
+which its harness takes as an error), is_cut (by a limit on turns), fails, hangs, dies (the process: always, or once for the file `mark`),
 lies (a token that nobody drew), two_agents.
 """
 
@@ -101,7 +101,7 @@ def play(request, name):
         "ok": not refused,
         "calls": [{"finish_reason": task.get("finish", "stop")}],
         "rewards": {"right": {"score": 1.0, "weight": 2.0}, "later": None},
-        "stop_condition": task.get("stop", "agent_completed"),
+        "stop_condition": task.get("stop", "max_turns" if does == "is_cut" else "agent_completed"),
     }
     traces = [trace, trace] if does == "two_agents" else [trace]
     return {"task": {"data": task}, "ok": True, "traces": traces}

@@ -171,13 +171,13 @@ async def test_a_limit_is_a_stop_reason_and_no_zero(
     opened: Opened, task: Any, max_model_len: int, stop: str, sampled: int
 ):
     """The fake environment gives 1.0."""
-    for on_limit, status in (("skip", "skipped"), ("score", "ok")):
+    for on_limit, status in (("missing", "overlong"), ("score", "ok")):
         async with opened(max_model_len=max_model_len, on_limit=on_limit) as source:
             rollouts = await played(source, prompt(**task))
         response = rollouts.responses[0]
         talk = response.prompt.conversation
         assert (talk.stop, response.finish_reason, response.sampled) == (stop, "length", sampled)
-        if on_limit == "skip" or "does" not in task:
+        if on_limit == "missing" or "does" not in task:
             assert talk.status == status
         else:
             # its harness recorded an error

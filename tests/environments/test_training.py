@@ -84,6 +84,26 @@ async def test_a_failed_episode_leaves_the_loss_and_the_baseline(
     assert [step["rollout/failed"] for step in metrics] == shares
 
 
+async def test_a_limit_leaves_the_loss_and_the_baseline(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Half of the prompts are cut, although the fake environment gives 1.0 for all."""
+
+    def does(prompt: Any) -> str:
+        return "is_cut" if int(prompt.id.rsplit(":", 1)[1]) % 2 else "plays"
+
+    metrics, samples = await trained(opened, tmp_path, monkeypatch, OWN, does=does)
+    cut = [sample for sample in samples if sample["env.stop"] == "max_turns"]
+    assert cut
+    assert {sample["env.status"] for sample in cut} == {"overlong"}
+    assert {sample["reward"] for sample in cut} == {None}
+    assert {sample["kept"] for sample in cut} == {False}
+    assert {sample["advantage"] for sample in cut} == {None}
+    assert [step["rollout/failed"] for step in metrics] == [0.0, 0.0]
+    shares = [sum(s["step"] == step for s in cut) / 16 for step in (1, 2)]
+    assert [step["rollout/stop/max_turns"] for step in metrics] == shares
+
+
 async def test_a_turns_score_is_its_own_credit(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -42,9 +42,9 @@ class VerifiersConfig:
     model, else the model's chat template, without tools."""
     turns: int | None = positive(None, may_change=True)
     """Most turns that the policy samples in a response. null: no limit."""
-    on_limit: str = choice("skip", among=("skip", "score"))
-    """Treatment for a response that a limit on turns or tokens ended: skip (no reward scores it, so
-    it does not train) or score."""
+    on_limit: str = choice("missing", among=("missing", "score"))
+    """Treatment for a response that a limit on turns or tokens ended: missing (no reward scores it,
+    so it does not train) or score."""
     seconds: float = positive(600.0, may_change=True)
     """Longest time that a response may take."""
     at_once: int = positive(64, may_change=True)

@@ -114,7 +114,7 @@ def _values(trace: Trace) -> dict[str, Any]:
         if status != "ok":
             value = None
         elif score is None:
-            status = "skipped"
+            status = "provider_error"
         values[f"{SCORE}{name}"] = value
         values[f"status_env.{name}"] = status
         values[f"detail_env.{name}"] = trace.detail

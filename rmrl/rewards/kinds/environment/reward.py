@@ -30,8 +30,8 @@ class EnvironmentReward(Kind):
     works_in: ClassVar[str] = "the environment"
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        """Return one result per item. A reward that the environment did not compute is `skipped`;
-        one that it does not have is a `user_error`."""
+        """Return one result per item: `provider_error` where the environment did not compute the
+        reward, `user_error` where it does not have it."""
         name = self._spec.options.reward or self._spec.name.removeprefix(PREFIX)
         return [_result(item, name) for item in items]
 
@@ -51,5 +51,5 @@ def _result(item: ScoreItem, name: str) -> ScoreResult:
     value = rewards[name]
     if value is None:
         detail = f"the environment did not compute '{name}'"
-        return ScoreResult(value=None, status="skipped", detail=detail)
+        return ScoreResult(value=None, status="provider_error", detail=detail)
     return ScoreResult(value=float(value))

@@ -58,7 +58,10 @@ async def test_an_entry_may_name_it():
 
 async def test_one_that_was_not_computed_is_skipped():
     (result,) = await scored(specs("env.right"), {"right": None})
-    assert (result.status, result.detail) == ("skipped", "the environment did not compute 'right'")
+    assert (result.status, result.detail) == (
+        "provider_error",
+        "the environment did not compute 'right'",
+    )
 
 
 async def test_one_that_is_not_there_names_those_that_are():
