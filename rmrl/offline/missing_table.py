@@ -69,13 +69,14 @@ def missing_table(verdicts: Mapping[str, VerdictCounts], *, functions: Container
     for row, example in zip(rows, examples, strict=True):
         cells = map(str.ljust, row, widths)
         lines.append("  " + "  ".join([*cells, example]).rstrip())
-    lines.append("what to do")
     statuses: set[str] = set()
     for name, status, *_ in rows[1:]:
         if status == "unparseable" and name in functions:
             status = f"unparseable, {OF_FUNCTION}"
         statuses.add(status)
-    lines += [f"  {status}: {remedy}" for status, remedy in REMEDIES.items() if status in statuses]
+    remedies = [f"  {each}: {REMEDIES[each]}" for each in REMEDIES if each in statuses]
+    if remedies:
+        lines += ["what to do", *remedies]
     return "\n".join(lines)
 
 

@@ -14,7 +14,7 @@ from rmrl.offline.job import Job
 from rmrl.offline.missing_table import OF_FUNCTION, REMEDIES, broken_budgets, missing_table
 from rmrl.offline.score import judge_missing
 from rmrl.offline.summary import Summary
-from rmrl.rewards.session.missing import CAUSES, UNASKED
+from rmrl.rewards.session.missing import CAUSES, UNASKED, VerdictCounts
 from rmrl.types import RewardBatch, ScoreResult, Scores
 from tests.inputs import read_lines
 from tests.offline.conftest import Bench
@@ -127,6 +127,15 @@ def test_a_component_that_takes_no_part_in_the_reward_breaks_no_budget() -> None
     (sentence,) = broken_budgets(summary.in_reward, RewardConfig())
     assert sentence.startswith("reward 'counted' gave no verdict for 2 of 3 responses (66.7%)")
     assert missing_table(summary.verdicts).count("timeout  infrastructure  2 of 3") == 2
+
+
+def test_what_was_not_asked_has_its_reason_and_no_remedy() -> None:
+    counts = VerdictCounts()
+    detail = "a limit ended the response (length)"
+    counts.add([ScoreResult(value=None, status="overlong", detail=detail, unasked=True)])
+    *_, line = missing_table({"judge": counts}).splitlines()
+    cells = [cell.strip() for cell in line.split("  ") if cell]
+    assert cells == ["judge", "overlong, not asked", "1 of 1", "100.0%", detail]
 
 
 def test_nothing_missing_prints_nothing(bench: Bench) -> None:
