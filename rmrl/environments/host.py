@@ -175,8 +175,9 @@ class Host:
         )
 
     def _tail(self) -> str:
-        with contextlib.suppress(OSError):
-            return self._log.read_text(encoding="utf-8", errors="replace")[-_TAIL:].strip()
+        with contextlib.suppress(OSError), self._log.open("rb") as log:
+            log.seek(max(0, self._log.stat().st_size - _TAIL))
+            return log.read().decode(errors="replace").strip()
         return ""
 
 
