@@ -39,8 +39,8 @@ class EnvironmentReward(Kind):
 def _result(item: ScoreItem, name: str) -> ScoreResult:
     if item.conversation is None or not item.conversation.rewards:
         detail = (
-            f"row {item.prompt_id} comes from no environment, so it has no reward '{name}': train"
-            " with actor_rollout_ref.rollout.source=verifiers, or score traces"
+            f"no environment played row {item.prompt_id}, so it has no reward '{name}': training"
+            " with actor_rollout_ref.rollout.source=verifiers plays it, and stored traces hold it"
         )
         return ScoreResult(value=None, status="user_error", detail=detail)
     rewards = item.conversation.rewards

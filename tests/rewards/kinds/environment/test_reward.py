@@ -73,7 +73,7 @@ async def test_one_that_is_not_there_names_those_that_are():
 async def test_a_row_of_no_environment():
     (result,) = await scored(specs("env.right"), {})
     assert result.status == "user_error"
-    assert "row p comes from no environment" in result.detail
+    assert "no environment played row p" in result.detail
 
 
 @pytest.mark.parametrize("entry", [{"reads": "last"}, {"per": "turn"}])
