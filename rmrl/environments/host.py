@@ -56,6 +56,16 @@ class Host:
         self._reading: asyncio.Task[None] | None = None
         self.version = ""
 
+    @property
+    def under_way(self) -> int:
+        """How many calls wait for their reply."""
+        return len(self._waiting)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended, so that no call gets a reply."""
+        return self._reading is not None and self._reading.done()
+
     async def start(self, *, timeout_s: float) -> None:
         """Start the process and open the environment. Raises ConfigError where it cannot be opened,
         with the reason."""
@@ -97,6 +107,8 @@ class Host:
         """Send a request and return its reply; `on_trace` gets the id of each trace that begins.
         Raises PlayError where the environment failed, EngineLostError where the process has ended.
         A cancelled call is cancelled there, too."""
+        if self.ended:
+            raise self._lost()
         number = next(self._numbers)
         self._on_trace[number] = on_trace
         reply: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()

@@ -4,8 +4,8 @@ with real requests to the endpoint, and writes traces in verifiers' form.
 A task {"text": ..., "does": ...} says what happens: plays (default), forks (the second turn's
 context rewrites the first, without its thinking), compacts (the second context holds no turn, the
 harness answers the first of its two, and the model the other), goes_on (until a turn is refused,
-which its harness takes as an error), is_cut (by a limit on turns), fails, hangs, dies (the process: always, or once for the file `mark`),
-lies (a token that nobody drew), two_agents.
+which its harness takes as an error), is_cut (by a limit on turns), fails, hangs, falls_silent (ends its replies and reads on), dies (the
+process: always, or once for the file `mark`), lies (a token that nobody drew), two_agents.
 """
 
 import itertools
@@ -50,7 +50,9 @@ def play(request, name):
     mark = task.get("mark")
     if does == "fails":
         raise RuntimeError("the tool is gone")
-    if does == "hangs":
+    if does == "falls_silent":
+        os.close(1)
+    if does in ("hangs", "falls_silent"):
         time.sleep(3600)
     if does == "dies" and mark and not Path(mark).exists():
         Path(mark).touch()
