@@ -24,6 +24,7 @@ from typing import Any
 
 from scipy.stats import spearmanr
 
+from benchmarks.result_file import print_and_write
 from benchmarks.rubric import engine_spec
 from rmrl.inference.environment import engine_environment
 from rmrl.inference.reward_engine_base import TextOutput
@@ -185,9 +186,7 @@ def main() -> None:
     os.environ.update(engine_environment(device="cpu", threads=args.threads))
     settings = {name: getattr(args, name) for name in ("dtype", "count", "max_tokens", "threads")}
     names = {"judge": args.judge.name, "rows": args.rows.name}
-    text = json.dumps({**names, **settings, **measure(args)}, indent=1)
-    args.out.write_text(text + "\n", encoding="utf-8")
-    print(text)
+    print_and_write({**names, **settings, **measure(args)}, args.out)
 
 
 if __name__ == "__main__":

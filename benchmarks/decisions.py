@@ -26,6 +26,7 @@ from typing import Any
 import httpx
 import torch
 
+from benchmarks.result_file import print_and_write
 from rmrl.inference.environment import engine_environment
 from rmrl.tokenizer import load_tokenizer
 
@@ -53,10 +54,7 @@ def main() -> None:
         "date": time.strftime("%Y-%m-%d"),
         **found,
     }
-    text = json.dumps(found, indent=1)
-    print(text)
-    if args.out:
-        args.out.write_text(f"{text}\n", encoding="utf-8")
+    print_and_write(found, args.out)
 
 
 def write_model(folder: Path, tokenizer: str) -> Path:

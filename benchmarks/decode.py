@@ -20,6 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.result_file import print_and_write
+
 PROMPT = [5, 6, 7, 8]
 SIDES: dict[str, dict[str, bool]] = {
     "vllm": {"detokenize": True, "seeds": False},
@@ -150,10 +152,7 @@ def main() -> None:
         "threads": args.threads,
         "batches": asyncio.run(measure(args)),
     }
-    text = json.dumps(results, indent=1)
-    if args.out:
-        args.out.write_text(text + "\n", encoding="utf-8")
-    print(text)
+    print_and_write(results, args.out)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ from typing import Any
 
 import psutil
 
+from benchmarks.result_file import print_and_write
+
 TURNS = 3
 TOKENS = 96
 ENVS = Path("examples/agents/envs")
@@ -163,9 +165,7 @@ async def measure(args: argparse.Namespace) -> dict[str, Any]:
     shares = [each["host_cpu_s"] / each["environment_s"] for each in counted]
     return {
         "samples": len(secrets),
-        "ratio_per_turn": [
-            round(x, 1) for x in (statistics.median(ratios), *ratios[:: len(ratios) - 1])
-        ],
+        "ratio_per_turn": [round(x, 1) for x in (statistics.median(ratios), ratios[0], ratios[-1])],
         "host_cpu_share_of_wall": round(statistics.median(shares), 2),
         "rounds": [{name: round(x, 3) for name, x in each.items()} for each in counted],
     }
@@ -188,11 +188,7 @@ def main() -> None:
     from rmrl.inference.environment import engine_environment
 
     os.environ.update(engine_environment(device="cpu", threads=args.threads))
-    results = asyncio.run(measure(args))
-    text = json.dumps(results, indent=1)
-    if args.out:
-        args.out.write_text(text + "\n", encoding="utf-8")
-    print(text)
+    print_and_write(asyncio.run(measure(args)), args.out)
 
 
 if __name__ == "__main__":

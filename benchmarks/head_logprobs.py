@@ -29,6 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from benchmarks.result_file import print_and_write
 from rmrl.models.linear_head import SLICE_ELEMENTS, LinearHead
 from rmrl.models.logprobs import token_logprobs
 
@@ -204,10 +205,7 @@ def main(arguments: list[str] | None = None) -> None:
     for case in options.cases:
         for dtype in options.dtypes:
             report[f"{case} {dtype}"] = compare(case, dtype, options.rounds)
-    text = json.dumps(report, indent=1)
-    print(text)
-    if options.out:
-        options.out.write_text(text + "\n", encoding="utf-8")
+    print_and_write(report, options.out)
 
 
 if __name__ == "__main__":

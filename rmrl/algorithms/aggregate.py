@@ -64,14 +64,13 @@ def token_weights(
     """
     _check(mode, max_length)
     mask_BT = _as_float(mask_BT)
-    if mode == "seq-mean-token-mean" and unit_tokens_BT is None:
-        lengths_B1 = mask_BT.sum(dim=1, keepdim=True)
-        return mask_BT / lengths_B1.masked_fill(lengths_B1 == 0, 1)  # an empty row divides 0 by 1
     if mode == "seq-mean-token-sum-norm":
         return mask_BT / max_length
     if mode in ("seq-mean-token-mean", PROMPT_MEAN):
-        assert unit_tokens_BT is not None, "prompt-mean needs the tokens of each row's prompt"
-        return mask_BT / unit_tokens_BT.clamp(min=1)
+        if unit_tokens_BT is None:
+            assert mode != PROMPT_MEAN, "prompt-mean needs the tokens of each row's prompt"
+            unit_tokens_BT = mask_BT.sum(dim=1, keepdim=True)
+        return mask_BT / unit_tokens_BT.clamp(min=1)  # an empty row divides 0 by 1
     return mask_BT
 
 
@@ -91,11 +90,11 @@ def total_weight(
     mask_BT = _as_float(mask_BT)
     if mode in ("token-mean", "token-sum"):
         return mask_BT.sum()
-    if mode == PROMPT_MEAN or unit_tokens_BT is not None:
-        assert unit_tokens_BT is not None, "prompt-mean needs the tokens of each row's prompt"
-        # float64: shares must add up to whole prompts over all parts
-        return (mask_BT.double() / unit_tokens_BT.clamp(min=1)).sum()
-    return (mask_BT > 0).any(dim=1).sum().to(mask_BT.dtype)
+    if unit_tokens_BT is None:
+        assert mode != PROMPT_MEAN, "prompt-mean needs the tokens of each row's prompt"
+        return (mask_BT > 0).any(dim=1).sum().to(mask_BT.dtype)
+    # float64: shares must add up to whole prompts over all parts
+    return (mask_BT.double() / unit_tokens_BT.clamp(min=1)).sum()
 
 
 def divisor(weight: float, mode: str) -> float:

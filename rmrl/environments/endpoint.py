@@ -91,9 +91,8 @@ class Endpoint:
         self._traces: dict[str, Conversing | None] = {}
         """None: the trace is over."""
         self._announced = asyncio.Event()
-        self._draws: dict[str, set[asyncio.Task[Generation]]] = {}
-        self._drawing = 0
-        self._settled = asyncio.Event()
+        self._draws: dict[asyncio.Future[Generation], str] = {}
+        """Turns that are being drawn -> their trace."""
         self.failure: asyncio.Future[RmrlError] | None = None
         """What ended an engine for good."""
 
@@ -106,8 +105,9 @@ class Endpoint:
     def end(self, trace: str) -> None:
         """Refuse further turns of a trace, and cancel those that are being drawn."""
         self._traces[trace] = None
-        for task in self._draws.pop(trace, ()):
-            task.cancel()
+        for draw, drawn_for in self._draws.items():
+            if drawn_for == trace:
+                draw.cancel()
 
     def forget(self) -> None:
         """Forget all traces; none is under way."""
@@ -115,9 +115,8 @@ class Endpoint:
 
     async def settled(self) -> None:
         """Wait until the engines have let go of all turns: they refuse to sleep before."""
-        while self._drawing:
-            self._settled.clear()
-            await self._settled.wait()
+        while self._draws:
+            await asyncio.wait(self._draws)
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
@@ -225,22 +224,16 @@ class Endpoint:
     async def _drawn(
         self, sample: Conversing, tokens: Sequence[int], sampling: Sampling, trace: str
     ) -> Generation:
-        async def draw() -> Generation:
-            return await sample.draw(tokens, sampling, trace)
-
-        task = asyncio.create_task(draw())
-        self._draws.setdefault(trace, set()).add(task)
-        self._drawing += 1
+        draw = asyncio.ensure_future(sample.draw(tokens, sampling, trace))
+        self._draws[draw] = trace
         try:
-            return await task
+            return await draw
         except asyncio.CancelledError as error:
             if self._traces.get(trace) is None:
                 raise RefusedError(404, "this sample is over") from error
             raise
         finally:
-            self._draws.get(trace, set()).discard(task)
-            self._drawing -= 1
-            self._settled.set()
+            del self._draws[draw]
 
 
 async def read_body(receive: Any) -> Any:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from rmrl.cluster.devices import cores
 from rmrl.environments.host import Host
@@ -33,7 +31,6 @@ class Hosts:
         self.count = count
         self._timeout_s = timeout_s
         self._hosts: list[Host] = []
-        self._playing: Counter[Host] = Counter()
         self._starting = asyncio.Lock()
         self._again = 0
         """How often hosts were started again in this step."""
@@ -57,15 +54,9 @@ class Hosts:
         """Allow each process to be started again once."""
         self._again = 0
 
-    @contextmanager
-    def least_busy(self) -> Iterator[Host]:
-        """Yield the host for a sample, which counts as playing it inside the block."""
-        host = min(self._hosts, key=self._playing.__getitem__)
-        self._playing[host] += 1
-        try:
-            yield host
-        finally:
-            self._playing[host] -= 1
+    def least_busy(self) -> Host:
+        """Return the host for the next sample."""
+        return min(self._hosts, key=lambda host: (host.ended, host.under_way))
 
     async def replace(self, lost: Host, error: EngineLostError) -> None:
         """Start another host in the place of a lost one, where that has not happened already.
@@ -78,7 +69,6 @@ class Hosts:
             self._again += 1
             _log.warning(f"{error}; starting it again, with the samples that were under way")
             await lost.close()
-            self._playing.pop(lost, None)
             another = self._make()
             await another.start(timeout_s=self._timeout_s)
             self._hosts[self._hosts.index(lost)] = another

@@ -175,22 +175,22 @@ class VerifiersSource:
                 "model": self._model,
                 "sampling": {"temperature": sampling.temperature},
             }
-            with self._hosts.least_busy() as host:
-                try:
-                    async with asyncio.timeout(self._settings.seconds + _GRACE_S):
-                        reply = await host.call("run", on_trace=begin, **request)
-                    on_limit = self._settings.on_limit
-                    return response_of(reply["episode"], prompt, samples, on_limit=on_limit)
-                except TimeoutError:
-                    detail = f"the environment gave no trace in {self._settings.seconds:g} s"
-                    return failed(prompt, "timeout", detail)
-                except PlayError as error:
-                    return failed(prompt, "provider_error", f"the environment failed: {error}")
-                except EngineLostError as error:
-                    await self._hosts.replace(host, error)
-                finally:
-                    for trace in samples:
-                        self._endpoint.end(trace)
+            host = self._hosts.least_busy()
+            try:
+                async with asyncio.timeout(self._settings.seconds + _GRACE_S):
+                    reply = await host.call("run", on_trace=begin, **request)
+                on_limit = self._settings.on_limit
+                return response_of(reply["episode"], prompt, samples, on_limit=on_limit)
+            except TimeoutError:
+                detail = f"the environment gave no trace in {self._settings.seconds:g} s"
+                return failed(prompt, "timeout", detail)
+            except PlayError as error:
+                return failed(prompt, "provider_error", f"the environment failed: {error}")
+            except EngineLostError as error:
+                await self._hosts.replace(host, error)
+            finally:
+                for trace in samples:
+                    self._endpoint.end(trace)
 
     def _host(self) -> Host:
         settings = self._settings

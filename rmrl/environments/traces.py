@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 
 from rmrl.data.traces.stored_trace import Trace
-from rmrl.data.traces.verifiers import LIMITS, VerifiersTraces, last_path, without_thinking
+from rmrl.data.traces.verifiers import (
+    LIMITS,
+    VerifiersTraces,
+    last_path,
+    path_to,
+    without_thinking,
+)
 from rmrl.environments.endpoint import Conversing
 from rmrl.errors import InfrastructureError
 from rmrl.turns import Branch, ResponseTurn
@@ -23,7 +29,7 @@ def response_of(
     prompt: Prompt,
     samples: Mapping[str, Conversing],
     *,
-    on_limit: str = "missing",
+    on_limit: str,
 ) -> Response:
     """Convert an episode with one trace that trains. `samples`: its traces' turns, by their ids.
     `on_limit`: "missing" or "score", for one that a limit on turns or tokens ended.
@@ -41,13 +47,13 @@ def response_of(
     trace = VerifiersTraces().traces(episode)[0]
     if not traces:
         return failed(prompt, trace.status, trace.detail, stop=trace.stop)
-    paths = _paths(traces[0]["nodes"])
+    nodes: Sequence[Node] = traces[0]["nodes"]
+    sample = samples[traces[0]["id"]]
     parts = _Parts()
-    for path in paths:
-        parts.add(path, samples[traces[0]["id"]])
-    trace = _limited(trace, samples[traces[0]["id"]].limit, on_limit)
-    parts.number_turns(traces[0]["nodes"], first=trace.first)
-    return parts.response(prompt, trace)
+    for path in _paths(nodes):
+        parts.add(path, sample)
+    parts.number_turns(nodes, first=trace.first)
+    return parts.response(prompt, _limited(trace, sample.limit, on_limit))
 
 
 def _limited(trace: Trace, refused: str, on_limit: str) -> Trace:
@@ -100,12 +106,7 @@ def _paths(nodes: Sequence[Node]) -> list[list[tuple[int, Node]]]:
         given_up = any(link["type"] == "compaction_attempt" for link in links)
         if leaf in parents or (given_up and leaf not in accepted):
             continue
-        path: list[tuple[int, Node]] = []
-        number: int | None = leaf
-        while number is not None:
-            path.append((number, nodes[number]))
-            number = nodes[number].get("parent")
-        paths.append(path[::-1])
+        paths.append([(number, nodes[number]) for number in path_to(nodes, leaf)])
     return paths
 
 
@@ -117,14 +118,14 @@ class _Parts:
         self._mask: list[bool] = []
         self._logprobs: list[float] = []
         self._turns: list[ResponseTurn] = []
-        self._nodes: list[int] = []
-        """The message of each turn."""
+        self._turn_of: dict[int, int] = {}
+        """A sampled message -> its turn."""
         self._branches: list[Branch] = []
         self._versions: set[int] = set()
 
     def add(self, path: Sequence[tuple[int, Node]], sample: Conversing) -> None:
         """Add the turns that no earlier path has. What follows the last sampled one is left out."""
-        own = [i for i, (n, node) in enumerate(path) if _samples(node) and n not in self._nodes]
+        own = [i for i, (n, node) in enumerate(path) if _samples(node) and n not in self._turn_of]
         if not own:
             return
         context: list[int] = []
@@ -142,8 +143,9 @@ class _Parts:
                 ids = ids[opening:]
                 mask = mask[opening:]
                 begun = True
+            if _samples(node):
+                self._turn_of[number] = len(self._turns)
             self._add_turn(node, ids, mask, before=[*context, *self._tokens[start:]], sample=sample)
-            self._nodes.append(number)
         length = len(self._tokens) - start
         self._branches.append(Branch(prompt_ids=tuple(context), length=length))
 
@@ -188,17 +190,16 @@ class _Parts:
         own, without the tokens, and perhaps without the thinking.
         """
         path = last_path(nodes)
-        sampled = {n: turn for turn, n in enumerate(self._nodes) if _samples(nodes[n])}
-        elsewhere = [n for n in sampled if n not in path]
+        elsewhere = [n for n in self._turn_of if n not in path]
         read = [n for n in path[first:] if nodes[n]["message"]["role"] == "assistant"]
         for number, node in enumerate(read):
             words = without_thinking(nodes[node]["message"])
             copied = (n for n in elsewhere if without_thinking(nodes[n]["message"]) == words)
-            drawn = node if node in sampled else next(copied, None)
+            drawn = node if node in self._turn_of else next(copied, None)
             if drawn in elsewhere:
                 elsewhere.remove(drawn)
             if drawn is not None:
-                turn = sampled[drawn]
+                turn = self._turn_of[drawn]
                 self._turns[turn] = dataclasses.replace(self._turns[turn], number=number)
 
     def response(self, prompt: Prompt, trace: Trace) -> Response:

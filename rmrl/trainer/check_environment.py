@@ -63,7 +63,10 @@ def check_opens(config: Config) -> None:
     rollout = config.actor_rollout_ref.rollout
     if rollout.source != "verifiers":
         return
-    log = Path(tempfile.gettempdir()) / f"rmrl-environment-{os.getpid()}.log"
+    # A name that nobody can know before: the folder may belong to everybody.
+    handle, name = tempfile.mkstemp(prefix="rmrl-environment-", suffix=".log")
+    os.close(handle)
+    log = Path(name)
     # The caller may have an event loop.
     with ThreadPoolExecutor(1) as thread:
         thread.submit(lambda: asyncio.run(read_tasks(rollout.verifiers, 0, log=log))).result()

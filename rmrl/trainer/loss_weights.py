@@ -56,14 +56,14 @@ def weighted_mini_batches(
     needs. `max_length` is the longest response allowed, in tokens."""
     train = batch.train
     mode = settings.loss_agg_mode
-    # Groups stay whole in a mini-batch, so tokens can be counted before the cut.
+    units_B = None
     if mode == aggregate.PROMPT_MEAN:
-        tokens = unit_tokens(train.loss_mask, batch.train_groups)
-        train = dataclasses.replace(train, unit_tokens=tokens)
+        units_B = batch.train_groups
     elif (batch.branches_B > 1).any():
-        responses = np.repeat(np.arange(len(batch.branches_B)), batch.branches_B)
-        tokens = unit_tokens(train.loss_mask, responses)
-        train = dataclasses.replace(train, unit_tokens=tokens)
+        units_B = np.repeat(np.arange(len(batch.branches_B)), batch.branches_B)
+    if units_B is not None:
+        # Groups stay whole in a mini-batch, so tokens can be counted before the cut.
+        train = dataclasses.replace(train, unit_tokens=unit_tokens(train.loss_mask, units_B))
     parts = mini_batches(train, batch.train_groups, prompts=settings.ppo_mini_batch_size, rng=rng)
     return [averaged_over_successes(part, mode, max_length=max_length) for part in parts]
 

@@ -114,8 +114,8 @@ def _standing(record: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def last_path(nodes: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Return the numbers of the messages that a trace's conversation has. Raises FieldError or
-    ValueError where the parents form a circle."""
+    """Return the numbers of the messages that a trace's conversation has. Raises FieldError where
+    there is no last one, and what `path_to` raises."""
     parents = {node.get("parent") for node in nodes}
     leaves = [number for number in range(len(nodes)) if number not in parents]
     if nodes and not leaves:
@@ -125,8 +125,14 @@ def last_path(nodes: Sequence[Mapping[str, Any]]) -> list[int]:
             need="a last message",
             todo="write the trace again",
         )
+    return path_to(nodes, leaves[-1]) if leaves else []
+
+
+def path_to(nodes: Sequence[Mapping[str, Any]], leaf: int) -> list[int]:
+    """Return the numbers of the messages from the first to `leaf`. Raises ValueError where the
+    parents form a circle."""
     path: list[int] = []
-    number = leaves[-1] if leaves else None
+    number: int | None = leaf
     while number is not None:
         path.append(number)
         number = nodes[number].get("parent")

@@ -23,6 +23,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
+from statistics import mode
 from typing import Any
 
 import numpy as np
@@ -270,9 +271,10 @@ class Monitor:
         total = asked + unasked
         if total and share_at_least(unasked, total) > self._settings.unparseable:
             samples = [i for i, result in enumerate(now.results[name]) if result.unasked]
-            details = Counter(now.results[name][i].detail for i in samples)
             text = f"{name} was not asked about {unasked} of {total} responses over"
-            text = ": ".join([f"{text} {self._window()}", *dict(details.most_common(1))])
+            text = f"{text} {self._window()}"
+            if samples:
+                text += f": {mode(now.results[name][i].detail for i in samples)}"
             yield _Hint(_key("unasked", name), text, samples)
 
     def _constant(self, now: _Now, name: str) -> Iterator[_Hint]:
