@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,8 @@ class Item:
     prompt: str | tuple[Message, ...]
     responses: tuple[str, ...]
     """The texts. "" where only recorded verdicts are at hand."""
+    conversations: tuple[str | Sequence[Mapping[str, Any]], ...] = ()
+    """Each response as the messages that rewards read in the place of its text. () without."""
     comparisons: tuple[Comparison, ...] = ()
     values: tuple[float, ...] = ()
     """People's score for each response. () without."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import random
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from rmrl.errors import ConfigError, DataError
 from rmrl.evaluation.formats import Fields, Format
 from rmrl.evaluation.items import Item
 from rmrl.registry import did_you_mean
+
+_log = logging.getLogger(__name__)
 
 _HEAD_BYTES = 64
 
@@ -60,15 +64,13 @@ def read_items(
     one id have different labels, there is no row, or no row has one of `columns`. Raises
     ConfigError for a name in `columns` that the format does not look up.
     """
-    paths = dict(form.paths)
-    for name, path in columns.items():
-        paths[name] = str(path)
-    names = ColumnNames(paths)
+    given = {name: str(path) for name, path in columns.items()}
+    names = ColumnNames({**form.paths, **given})
     items: dict[str, Item] = {}
     used: set[str] = set()
-    for number, (place, values) in enumerate(raw_rows(files, "data.files", names)):
-        if number == max_rows:
-            break
+    unlabelled = 0
+    rows = islice(raw_rows(files, "data.files", names), None if max_rows < 0 else max_rows)
+    for number, (place, values) in enumerate(rows):
         names.see(values)
         row = Fields(
             place=place,
@@ -79,6 +81,9 @@ def read_items(
             used=used,
         )
         item = form.item(row)
+        if not item.responses:
+            unlabelled += 1
+            continue
         earlier = items.get(item.id)
         if earlier is None:
             items[item.id] = item
@@ -90,6 +95,11 @@ def read_items(
                 f"{place}: saw id {item.id} with another label than in an earlier row; need one"
                 " label per id; mend the file"
             )
+    if unlabelled:
+        missing = f"{unlabelled} rows have no label, '{names.at('value')}'"
+        if not items:
+            raise DataError(f"{missing}; name another column: data.columns.value=...")
+        _log.warning(f"{missing}, and are left out")
     if not items:
         raise DataError(
             f"data.max_rows={max_rows} leaves no row to evaluate; give 1 or more, or -1 for all"

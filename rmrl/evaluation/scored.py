@@ -35,7 +35,7 @@ def write_rows(items: Sequence[Item], out: Path) -> None:
     for item in items:
         row = {
             "prompt": item.prompt,
-            "responses": item.responses,
+            "responses": item.conversations or item.responses,
             "data_source": item.data_source,
             "ground_truth": item.ground_truth,
             "extra_info": {"id": item.id, "subset": item.subset, **item.extra_info},

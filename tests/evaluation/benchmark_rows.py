@@ -8,7 +8,7 @@ from typing import Any
 LABELS = (
     "id", "label", "subset", "domain", "pair_id", "source", "annotator1", "annotator2",
     "annotator3", "correct", "responses", "steps", "value", "chosen", "rejected", "targets",
-    "loser_list", "pair_uid", "bon_uid", "category_path", "motivation_app",
+    "loser_list", "pair_uid", "bon_uid", "category_path", "motivation_app", "score_env.reward",
 )  # fmt: skip
 """Columns that rows keep where judgements are recorded and no text is scored."""
 ROWS: Mapping[str, Sequence[Mapping[str, Any]]] = {
@@ -36,6 +36,19 @@ ROWS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "absolute": [
         {"id": "a0", "prompt": "Hi", "response": "Hello!", "value": [5, 4]},
         {"id": "a1", "prompt": "Hi", "response": "No", "value": 1},
+    ],
+    "traces": [
+        {
+            "prompt_id": "t0",
+            "prompt": [{"role": "user", "content": "2 * 3?"}],
+            "response": [{"role": "assistant", "content": "6"}],
+            "score_env.reward": 1.0,
+        },
+        {
+            "prompt": "2 + 3?",
+            "responses": ["5", [{"role": "assistant", "content": "6"}], "lost"],
+            "score_env.reward": [0.5, 0, None],
+        },
     ],
     "rewardbench": [
         {

@@ -21,6 +21,7 @@ from rmrl.main_eval import main
 from rmrl.main_score import main as main_score
 from tests.inputs import read_lines, rule, write_lines
 
+TRACES = Path(__file__).parents[1] / "data" / "traces"
 LENGTH = rule('return None if "silent" in solution_str else float(len(solution_str))')
 FEWEST = rule("return -float(len(solution_str))")
 PAIRS = [
@@ -110,6 +111,33 @@ def test_a_report_and_a_row_per_outcome_are_written(folder: Path) -> None:
     text = console(made.numbers)
     assert re.search(r"^length +37\.5 % ", text, flags=re.MULTILINE)
     assert "(longest)" in text
+
+
+def test_traces_are_scored_beside_the_reward_of_their_environment(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a reward reads of the turns is what it reads in `rmrl score`."""
+    traces = folder / "traces.jsonl"
+    traces.write_bytes((TRACES / "verifiers_episodes.jsonl").read_bytes())
+    rewards = ["reward.models=[length]", "reward.specs.length.reads=tools"]
+    more = ["eval.format=traces", f"data.files={traces}"]
+    numbers = evaluated(folder, *more, *rewards).numbers
+    # of six episodes two have failed
+    assert "2 rows have no label, 'score_env.reward', and are left out" in caplog.messages
+    assert numbers["items"] == 4
+    assert numbers["judges"]["length"]["values"]["count"] == 4
+    out = folder / "scored.jsonl"
+    functions = f"reward.functions_dir={folder}/functions"
+    assert main_score([f"data.files={traces}", f"out={out}", functions, *rewards]) == 0
+    scores = [row["score_length"] for row in read_lines(out) if row["env.status"] == "ok"]
+    rows = [row for row in read_lines(folder / "out" / "outcomes.jsonl") if not row["control"]]
+    assert [row["scores"] for row in rows] == [[score] for score in scores]
+    assert [row["values"] for row in rows] == [[1.1]] * 4
+    assert sorted(score > 0 for score in scores) == [False, True, True, True]  # one used no tool
+    failed = traces.read_text().splitlines()[1]
+    traces.write_text(f"{failed}\n")
+    with pytest.raises(DataError, match=r"1 rows have no label, .* data.columns.value="):
+        checked(folder, *more, *rewards)
 
 
 def test_the_same_command_scores_nothing_again(

@@ -11,6 +11,7 @@ FORMATS: Registry[type[Format]] = Registry(
         "pairs": "rmrl.evaluation.formats.pairs:Pairs",
         "best_of_n": "rmrl.evaluation.formats.best_of_n:BestOfN",
         "absolute": "rmrl.evaluation.formats.absolute:Absolute",
+        "traces": "rmrl.evaluation.formats.traces:Traces",
         "rewardbench": "rmrl.evaluation.formats.rewardbench:RewardBench",
         "rewardbench2": "rmrl.evaluation.formats.rewardbench2:RewardBench2",
         "rm_bench": "rmrl.evaluation.formats.rm_bench:RMBench",
