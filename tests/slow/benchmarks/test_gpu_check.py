@@ -1,4 +1,4 @@
-"""benchmarks/gpu_check on CPU: every check that can run without a GPU."""
+"""benchmarks/gpu_check on CPU: one check of each kind, and every night each that needs no GPU."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ import pytest
 from benchmarks.gpu_check.__main__ import main
 from tests.benchmarks.test_gpu_check import ON_CPU, SKIPPED
 
+ONE_OF_EACH = [
+    "shared_prompts", "ipc_large", "driver_leaves", "megatron_step", "vllm_publish", "fsdp2_step",
+]  # fmt: skip
+"""A check of each engine and of each way to start processes."""
+
 
 @pytest.mark.alone
 @pytest.mark.timeout(1200)
-def test_on_cpu(tmp_path: Path) -> None:
+@pytest.mark.parametrize("checks", [ONE_OF_EACH, pytest.param(ON_CPU, marks=pytest.mark.nightly)])
+def test_on_cpu(tmp_path: Path, checks: list[str]) -> None:
     out = tmp_path / "found.json"
     code = main(
         [
@@ -26,13 +32,13 @@ def test_on_cpu(tmp_path: Path) -> None:
             "--out",
             str(out),
             "--only",
-            *ON_CPU,
+            *checks,
             *SKIPPED,
         ]
     )
     found = json.loads(out.read_text(encoding="utf-8"))["checks"]
     told = {check: (verdict["status"], verdict["reason"]) for check, verdict in found.items()}
-    assert told == dict.fromkeys(ON_CPU, ("PASS", "")) | dict.fromkeys(
+    assert told == dict.fromkeys(checks, ("PASS", "")) | dict.fromkeys(
         SKIPPED, ("SKIP", "of CUDA alone")
     )
     assert code == 0

@@ -32,7 +32,12 @@ SETTINGS = {
     "trainer__logger": "[jsonl]",
 }
 GRPO = {**SETTINGS, "algorithm__adv_estimator": "grpo", "trainer__save_freq": -1}
-CRITIC = {**SETTINGS, "algorithm__adv_estimator": "gae", "critic__ppo_mini_batch_size": 2}
+CRITIC = {
+    **SETTINGS,
+    "algorithm__adv_estimator": "gae",
+    "critic__ppo_mini_batch_size": 2,
+    "actor_rollout_ref__rollout__name": "hf",
+}
 STEPS = 12
 RAYS_PATIENCE_S = 400
 """After that long Ray would end the driver by itself, with code 1 and no sentence."""

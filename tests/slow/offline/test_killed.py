@@ -187,13 +187,13 @@ def test_killed_at_random_points_the_output_is_that_of_a_clean_run(
     job.runs = 0
     for log in tmp_path.glob("scored-*.log"):
         log.unlink()
-    again = kill_at_random(job, kills=6, seed=11)
+    again = kill_at_random(job, kills=3, seed=11)
     print(f"{again} of {ROWS} rows were scored again")
     assert job.bytes_of("killed") == job.bytes_of("clean")
     assert not list(tmp_path.glob("*.parts"))
 
 
-@pytest.mark.parametrize("kills", [6, pytest.param(20, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.nightly)])
 def test_killed_at_random_points_with_exports_and_quarantine_the_files_are_those_of_a_clean_run(
     tmp_path: Path, kills: int
 ) -> None:

@@ -222,9 +222,12 @@ def test_steps_are_learned_and_scored_by_the_process_kind(
     assert right > wrong
 
 
-@pytest.mark.parametrize(("decision", "lora_rank"), [("cross_entropy", 0), ("rlcd", 4)])
+@pytest.mark.parametrize(
+    ("decision", "further"),
+    [("cross_entropy", "gate.engines=[hf]"), ("rlcd", "model.lora_rank=4")],
+)
 def test_decisions_are_learned_and_scored_by_the_rubric_kind(
-    tiny_llama: Path, tmp_path: Path, decision: str, lora_rank: int
+    tiny_llama: Path, tmp_path: Path, decision: str, further: str
 ) -> None:
     """A response that says "yes" is good in nine of ten rows. The answers are letters, which the
     tiny tokenizer has a token for."""
@@ -247,7 +250,7 @@ def test_decisions_are_learned_and_scored_by_the_rubric_kind(
         "data.max_length=1024",
         "trainer.total_training_steps=20",
         "trainer.test_freq=10",
-        f"model.lora_rank={lora_rank}",
+        further,
     )
     assert main(["train-rm", *arguments]) == 0
     report = json.loads((out / "report.json").read_text())
