@@ -125,6 +125,13 @@ def summary_file(out: Path) -> Path:
     return out.with_name(out.name + ".summary.json")
 
 
+def scored_names(out: Path) -> frozenset[str]:
+    """Return the rewards of the job that wrote `out`; none without its statistics beside it."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return frozenset(json.loads(summary_file(out).read_bytes())["components"])
+    return frozenset()
+
+
 def exports_of(folder: Path) -> list[str]:
     """Return the names of the export files of the job in `folder`; [] where there is no readable
     manifest."""

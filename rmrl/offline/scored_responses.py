@@ -36,6 +36,7 @@ from rmrl.data.rows import read_rows
 from rmrl.data.schema import plain
 from rmrl.errors import ConfigError, DataError
 from rmrl.offline.conditions import Condition
+from rmrl.offline.manifest import scored_names
 from rmrl.registry import did_you_mean
 from rmrl.types import Messages
 
@@ -82,9 +83,11 @@ def responses(path: Path, names: ColumnNames = DEFAULT_NAMES) -> Iterator[Scored
     """Yield every response of a file, in order. `names`: of columns, before those that the file has
     itself.
 
-    Raises DataError where the file cannot be read, holds no scores, or has none of a column in
-    `names`.
+    Of a file that was scored twice only the rewards of the last time are components; the others
+    stay columns. Raises DataError where the file cannot be read, holds no scores, or has none of a
+    column in `names`.
     """
+    own = scored_names(path)
     for row in read_rows(path):
         try:
             names_here = names_in(row.fields)
@@ -103,6 +106,8 @@ def responses(path: Path, names: ColumnNames = DEFAULT_NAMES) -> Iterator[Scored
             else:
                 matches = map(_STATUS_COLUMN.fullmatch, single)
                 components = [match[1] for match in matches if match is not None]
+            if own:
+                components = [name for name in components if name in own or name.startswith("env.")]
             if not components and "reward" not in single:
                 raise DataError(
                     f"{path} {row.where}: saw only the columns {', '.join(fields)}; need `reward`"

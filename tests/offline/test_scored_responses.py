@@ -10,10 +10,11 @@ import pytest
 
 from rmrl.data.write import write_rows
 from rmrl.errors import ConfigError, DataError
+from rmrl.main_score import main as score
 from rmrl.main_show import main
 from rmrl.offline.conditions import condition
 from rmrl.offline.scored_responses import page, responses, select
-from tests.inputs import write_lines
+from tests.inputs import rule, write_lines
 
 ROW = {"judge": 0.5, "rule": 1.0, "reward": 0.75, "status_judge": "ok", "empty": None, "gpt-4": 2.0}
 
@@ -149,6 +150,26 @@ def test_a_scored_file_with_lists_is_one_response_each(tmp_path: Path) -> None:
         ("8", 0.0, 0.0),
     ]
     assert "--- rule: 0  wrong" in page(items[1])
+
+
+def test_a_file_that_was_scored_twice_shows_the_rewards_of_the_last_time(tmp_path: Path) -> None:
+    functions = tmp_path / "functions"
+    functions.mkdir()
+    (functions / "first.py").write_text(rule("return 0.25"))
+    (functions / "second.py").write_text(rule("return 0.75"))
+    rows = write_lines(tmp_path / "rows.jsonl", [{"prompt": "p", "response": "r"}])
+    once, twice = tmp_path / "once.jsonl", tmp_path / "twice.jsonl"
+    more = [f"reward.functions_dir={functions}", "reward.rule_workers=1", "trainer.device=cpu"]
+    assert score([f"data.files={rows}", f"out={once}", "reward.models=[first]", *more]) == 0
+    assert score([f"data.files={once}", f"out={twice}", "reward.models=[second]", *more]) == 0
+    (item,) = responses(twice)
+    assert list(item.verdicts) == ["second"]
+    assert item.columns["score_first"] == 0.25
+    assert condition("score_first < second")(item.columns)
+    # without the statistics beside it, a file does not say which are which
+    (tmp_path / "twice.jsonl.summary.json").unlink()
+    (item,) = responses(twice)
+    assert list(item.verdicts) == ["first", "second"]
 
 
 def test_a_page_holds_all_that_is_known_and_no_control_characters(samples: Path) -> None:
