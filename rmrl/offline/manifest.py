@@ -126,7 +126,7 @@ def summary_file(out: Path) -> Path:
 
 
 def scored_names(out: Path) -> frozenset[str]:
-    """Return the rewards of the job that wrote `out`; none without its statistics beside it."""
+    """Return the rewards that the job behind `out` scored, none where its statistics are gone."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         return frozenset(json.loads(summary_file(out).read_bytes())["components"])
     return frozenset()

@@ -83,8 +83,8 @@ def responses(path: Path, names: ColumnNames = DEFAULT_NAMES) -> Iterator[Scored
     """Yield every response of a file, in order. `names`: of columns, before those that the file has
     itself.
 
-    Of a file that was scored twice only the rewards of the last time are components; the others
-    stay columns. Raises DataError where the file cannot be read, holds no scores, or has none of a
+    If a file was scored twice, the last rewards are components and the first ones stay columns.
+    Raises DataError where the file cannot be read, holds no scores, or has none of a
     column in `names`.
     """
     own = scored_names(path)

@@ -1,4 +1,4 @@
-"""benchmarks/gpu_check on CPU: one check of each kind, and every night each that needs no GPU."""
+"""benchmarks/gpu_check on CPU: some checks, and every night each that needs no GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.benchmarks.test_gpu_check import ON_CPU, SKIPPED
 ONE_OF_EACH = [
     "shared_prompts", "ipc_large", "driver_leaves", "megatron_step", "vllm_publish", "fsdp2_step",
 ]  # fmt: skip
-"""A check of each engine and of each way to start processes."""
+"""Each engine, and each way to start processes."""
 
 
 @pytest.mark.alone

@@ -148,7 +148,7 @@ class TestOnTwoNodes:
     def test_rows_and_numbers_are_those_of_the_local_engine(
         self, folder: Path, two_nodes: str
     ) -> None:
-        """A scored file is the input of the next job: each format is read once and written once."""
+        """The next job reads what one has written, so each format is read once and written once."""
         cluster = ("score.engine=ray_data", f"ray_kwargs.ray_init.address={two_nodes}")
         files = f"data.files={folder}/rows.jsonl"
         for suffix in ("parquet", "csv", "jsonl"):
