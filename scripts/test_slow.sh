@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The slow tests, three files at a time, those that take longest first.
+# The slow tests, two files at a time, those that take longest first.
 #
 #   scripts/test_slow.sh MARKERS [ARGUMENT ...]     e.g. scripts/test_slow.sh "slow and not nightly"
 #
@@ -17,10 +17,10 @@ isolated=scripts/isolated_python.sh
 run=("$python" -m pytest tests/slow --dist loadfile --no-loadscope-reorder -o junit_family=xunit1 "$@")
 
 if "$isolated" -c pass 2>/dev/null; then
-    exec "${run[@]}" -m "$markers" --tx "3*popen//python=$isolated" --junitxml "$reports/slow.xml"
+    exec "${run[@]}" -m "$markers" --tx "2*popen//python=$isolated" --junitxml "$reports/slow.xml"
 fi
 echo "[tests] namespaces are refused here: tests that watch the whole machine run one at a time"
 status=0
-"${run[@]}" -m "($markers) and not alone" --numprocesses 3 --junitxml "$reports/slow.xml" || status=$?
+"${run[@]}" -m "($markers) and not alone" --numprocesses 2 --junitxml "$reports/slow.xml" || status=$?
 "${run[@]}" -m "($markers) and alone" --junitxml "$reports/alone.xml" || status=$?
 exit "$status"
