@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -49,6 +50,14 @@ def conversations(
         for answer, status, detail, stop, own in zip(
             answers, statuses, details, stops, rewards, strict=True
         )
+    ]
+
+
+def call_lines(turn: Mapping[str, Any]) -> list[str]:
+    """Return a line for each tool call in a turn."""
+    return [
+        "call: " + json.dumps(call, ensure_ascii=False, default=str)
+        for call in turn.get("tool_calls") or ()
     ]
 
 

@@ -41,7 +41,7 @@ from rmrl.data.column_names import (
     column_names,
     value_at,
 )
-from rmrl.data.conversations import conversations
+from rmrl.data.conversations import call_lines, conversations
 from rmrl.data.csv_cells import is_message_list, values_of
 from rmrl.data.groups import group_columns, group_of
 from rmrl.data.problems import BadRow, FieldError, file_error, shown
@@ -359,8 +359,8 @@ def conversation(messages: Messages, before: Messages) -> tuple[Message, ...]:
 
 
 def prompt_text(fields: Mapping[str, Any], names: ColumnNames, before: Messages) -> str:
-    """Return the prompt of a row as a text to look at: messages with their roles, and those
-    `before` the response; the value as it stands where it is no prompt that could be scored."""
+    """Return the prompt of a row as a text to look at: messages with roles and tool calls, then the
+    turns `before` the response. A value that could not be scored is returned as it stands."""
     try:
         messages, plain_text = prompt_messages(fields, names, empty_ok=True)
     except FieldError:
@@ -368,10 +368,10 @@ def prompt_text(fields: Mapping[str, Any], names: ColumnNames, before: Messages)
         return "" if value is None else str(value)
     if plain_text and not before:
         return str(messages[0]["content"])
-    turns: list[str] = [
-        f"[{turn['role']}] {turn['content']}" for turn in conversation(messages, before)
-    ]
-    return "\n".join(turns)
+    lines: list[str] = []
+    for turn in conversation(messages, before):
+        lines += [f"[{turn['role']}] {turn['content']}", *call_lines(turn)]
+    return "\n".join(lines)
 
 
 def answers_in(

@@ -172,6 +172,22 @@ def test_a_file_that_was_scored_twice_shows_the_rewards_of_the_last_time(tmp_pat
     assert list(item.verdicts) == ["first", "second"]
 
 
+def test_a_tool_call_stands_behind_its_turn(tmp_path: Path) -> None:
+    calls = [{"id": "c1", "function": {"name": "add", "arguments": "{}"}}]
+    turns = [
+        {"role": "assistant", "content": "I ask.", "tool_calls": calls},
+        {"role": "tool", "content": "7"},
+        {"role": "assistant", "content": "It is 7."},
+    ]
+    row = {"prompt": "3 + 4?", "response": turns, "reward": 1.0}
+    (item,) = responses(write_lines(tmp_path / "scored.jsonl", [row]))
+    assert item.prompt == (
+        "[user] 3 + 4?\n[assistant] I ask.\n"
+        'call: {"id": "c1", "function": {"name": "add", "arguments": "{}"}}\n[tool] 7'
+    )
+    assert item.response == "It is 7."
+
+
 def test_a_page_holds_all_that_is_known_and_no_control_characters(samples: Path) -> None:
     text = page(list(responses(samples))[2])
     for words in (

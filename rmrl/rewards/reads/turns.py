@@ -9,12 +9,12 @@ or a tool cannot forge one.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rmrl.data.conversations import call_lines
 from rmrl.types import Message, Messages, ScoreItem
 
 JOINT = "\n\n"
@@ -64,14 +64,6 @@ def turn_text(turn: Mapping[str, Any]) -> str:
     if not calls:
         return turn["content"]
     return "\n".join([inert(turn["content"])] * bool(turn["content"]) + calls)
-
-
-def call_lines(turn: Mapping[str, Any]) -> list[str]:
-    """Return a line for each tool call in a turn."""
-    return [
-        "call: " + json.dumps(call, ensure_ascii=False, default=str)
-        for call in turn.get("tool_calls") or ()
-    ]
 
 
 def inert(text: str) -> str:
