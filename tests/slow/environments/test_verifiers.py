@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +82,31 @@ def test_the_example_trains_although_its_tool_fails(agents: Path, tmp_path: Path
     assert all(sample["reward"] is None and not sample["kept"] for sample in failed)
     assert all("the comparing tool is gone" in sample["env.detail"] for sample in failed)
     assert steps[0]["rollout/turns"] > 1
+
+
+@pytest.mark.usefixtures("smollm2", "ms_marco")
+def test_two_judges_score_beside_the_environment_as_the_readme_types_it(
+    agents: Path, tmp_path: Path
+):
+    readme = (ROOT / "examples" / "agents" / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```bash\n(.*?)```", readme, re.DOTALL)
+    (command,) = (block for block in blocks if "heeds" in block)
+    words = shlex.split(command)
+    assert words[:2] == ["bash", "examples/agents/run.sh"]
+    here = ("trainer.total_training_steps=1", f"trainer.default_local_dir={tmp_path}/run")
+    job = train(agents, tmp_path, *words[2:], *here)
+    said, _ = job.communicate(timeout=LIMIT_S)
+    assert job.returncode == 0, said[-3000:]
+    samples = lines(tmp_path / "run" / "samples.jsonl")
+    assert len(samples) == 48
+    for sample in samples:
+        scores = {name: verdict["score"] for name, verdict in sample["scores"].items()}
+        assert list(scores) == ["env.found", "heeds", "relevance"]
+        # the weights of the command
+        weighted = scores["env.found"] + 0.5 * scores["heeds"] + 0.2 * scores["relevance"]
+        assert sample["reward"] == pytest.approx(weighted, rel=1e-5)
+        for turn in sample["response"]:
+            assert turn["content"] in sample["scores"]["heeds"]["rendered"]
 
 
 def test_a_killed_environment_is_started_again(agents: Path, tmp_path: Path):
