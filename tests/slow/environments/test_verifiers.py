@@ -93,10 +93,10 @@ def test_two_judges_score_beside_the_environment_as_the_readme_types_it(
     (command,) = (block for block in blocks if "heeds" in block)
     words = shlex.split(command)
     assert words[:2] == ["bash", "examples/agents/run.sh"]
-    here = ("trainer.total_training_steps=1", f"trainer.default_local_dir={tmp_path}/run")
-    job = train(agents, tmp_path, *words[2:], *here)
-    said, _ = job.communicate(timeout=LIMIT_S)
-    assert job.returncode == 0, said[-3000:]
+    short = ("trainer.total_training_steps=1", f"trainer.default_local_dir={tmp_path}/run")
+    job = train(agents, tmp_path, *words[2:], *short)
+    printed, _ = job.communicate(timeout=LIMIT_S)
+    assert job.returncode == 0, printed[-3000:]
     samples = lines(tmp_path / "run" / "samples.jsonl")
     assert len(samples) == 48
     for sample in samples:
