@@ -91,7 +91,7 @@ def test_two_judges_score_beside_the_environment_as_the_readme_types_it(
     readme = (ROOT / "examples" / "agents" / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```bash\n(.*?)```", readme, re.DOTALL)
     (command,) = (block for block in blocks if "heeds" in block)
-    words = shlex.split(command)
+    words = shlex.split(command.replace("\\\n", " "))
     assert words[:2] == ["bash", "examples/agents/run.sh"]
     short = ("trainer.total_training_steps=1", f"trainer.default_local_dir={tmp_path}/run")
     job = train(agents, tmp_path, *words[2:], *short)
