@@ -38,7 +38,8 @@ class Format(Protocol):
     """Entries of `eval.recorded_columns` for outputs of judges in the benchmark's own layout."""
 
     def item(self, row: Fields) -> Item:
-        """Return the row as an item. Raises DataError naming file, row and column."""
+        """Return the row as an item, without responses to leave out a row that has no label. Raises
+        DataError naming file, row and column."""
         ...
 
     def figures(self, items: Sequence[Item], judged: Judged) -> Figures:
