@@ -106,7 +106,7 @@ def responses(path: Path, names: ColumnNames = DEFAULT_NAMES) -> Iterator[Scored
             else:
                 matches = map(_STATUS_COLUMN.fullmatch, single)
                 components = [match[1] for match in matches if match is not None]
-            if own:
+            if own.intersection(components):
                 components = [name for name in components if name in own or name.startswith("env.")]
             if not components and "reward" not in single:
                 raise DataError(

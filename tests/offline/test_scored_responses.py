@@ -166,10 +166,16 @@ def test_a_file_that_was_scored_twice_shows_the_rewards_of_the_last_time(tmp_pat
     assert list(item.verdicts) == ["second"]
     assert item.columns["score_first"] == 0.25
     assert condition("score_first < second")(item.columns)
+    # statistics that are of another file hide nothing
+    row = {"prompt": "p", "response": "r", "reward": 1.0, "score_other": 1.0, "status_other": "ok"}
+    write_lines(twice, [row])
+    (item,) = responses(twice)
+    assert list(item.verdicts) == ["other"]
+    write_lines(twice, [row | {"score_second": 0.5, "status_second": "ok"}])
     # without the statistics beside it, a file does not say which are which
     (tmp_path / "twice.jsonl.summary.json").unlink()
     (item,) = responses(twice)
-    assert list(item.verdicts) == ["first", "second"]
+    assert list(item.verdicts) == ["other", "second"]
 
 
 def test_a_tool_call_stands_behind_its_turn(tmp_path: Path) -> None:
