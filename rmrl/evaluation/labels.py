@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 from rmrl.config.numbers import is_number
@@ -26,10 +25,7 @@ def labelled_rows(
     Raises DataError naming file, row and column for a value that is no label, and as `raw_rows`
     does.
     """
-    most = None
-    if max_rows >= 0:
-        most = max_rows
-    for place, values in islice(raw_rows(files, "data.files"), most):
+    for place, values in raw_rows(files, "data.files", max_rows=max_rows):
         yield place, values, labels_of(values, column, good_from, place=place)
 
 

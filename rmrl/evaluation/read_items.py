@@ -26,25 +26,29 @@ _HEAD_BYTES = 64
 
 
 def raw_rows(
-    files: object, key: str, names: ColumnNames = DEFAULT_NAMES
+    files: object, key: str, names: ColumnNames = DEFAULT_NAMES, *, max_rows: int = -1
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (place for messages, values) for each row in the files that are typed at `key`.
-    `names`: the files' columns, for csv.
+    """Yield (place for messages, values) for each row in the files that are typed at `key`, at most
+    `max_rows` (-1: all). `names`: the files' columns, for csv.
 
     A .json file may hold one list of objects, as many benchmarks are published. Raises ConfigError
     for a value that names no files, DataError for files that cannot be read.
     """
-    paths = file_list(files, key)
-    for path, label in zip(paths, file_labels(paths), strict=True):
-        if path.suffix == ".json" and starts_a_list(path):
-            for number, row in enumerate(_json_list(path)):
-                yield f"{label} row {number}", row
-            continue
-        for row in read_rows(path, label=label):
-            values = row.fields
-            if row.text_cells:
-                values = values_of(row.fields, names)
-            yield f"{label} {row.where}", plain(values)
+
+    def every_row() -> Iterator[tuple[str, Mapping[str, Any]]]:
+        paths = file_list(files, key)
+        for path, label in zip(paths, file_labels(paths), strict=True):
+            if path.suffix == ".json" and starts_a_list(path):
+                for number, row in enumerate(_json_list(path)):
+                    yield f"{label} row {number}", row
+                continue
+            for row in read_rows(path, label=label):
+                values = row.fields
+                if row.text_cells:
+                    values = values_of(row.fields, names)
+                yield f"{label} {row.where}", plain(values)
+
+    yield from islice(every_row(), max_rows if max_rows >= 0 else None)
 
 
 def read_items(
@@ -69,7 +73,7 @@ def read_items(
     items: dict[str, Item] = {}
     used: set[str] = set()
     unlabelled = 0
-    rows = islice(raw_rows(files, "data.files", names), None if max_rows < 0 else max_rows)
+    rows = raw_rows(files, "data.files", names, max_rows=max_rows)
     for number, (place, values) in enumerate(rows):
         names.see(values)
         row = Fields(

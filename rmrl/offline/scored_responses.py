@@ -34,6 +34,7 @@ from rmrl.data.problems import FieldError
 from rmrl.data.responses import NAMES, answers_in, prompt_text
 from rmrl.data.rows import read_rows
 from rmrl.data.schema import plain
+from rmrl.data.traces.stored_trace import ENV
 from rmrl.errors import ConfigError, DataError
 from rmrl.offline.conditions import Condition
 from rmrl.offline.manifest import scored_names
@@ -84,8 +85,8 @@ def responses(path: Path, names: ColumnNames = DEFAULT_NAMES) -> Iterator[Scored
     itself.
 
     If a file was scored twice, the last rewards are components and the first ones stay columns.
-    Raises DataError where the file cannot be read, holds no scores, or has none of a
-    column in `names`.
+    Raises DataError where the file cannot be read, holds no scores, or has none of a column in
+    `names`.
     """
     own = scored_names(path)
     for row in read_rows(path):
@@ -107,7 +108,7 @@ def responses(path: Path, names: ColumnNames = DEFAULT_NAMES) -> Iterator[Scored
                 matches = map(_STATUS_COLUMN.fullmatch, single)
                 components = [match[1] for match in matches if match is not None]
             if own.intersection(components):
-                components = [name for name in components if name in own or name.startswith("env.")]
+                components = [name for name in components if name in own or name.startswith(ENV)]
             if not components and "reward" not in single:
                 raise DataError(
                     f"{path} {row.where}: saw only the columns {', '.join(fields)}; need `reward`"

@@ -45,9 +45,7 @@ def read_examples(
     form: Form | None = None
     name = data.form
     examples: list[Example] = []
-    for number, (place, values) in enumerate(raw_rows(files, key, names)):
-        if number == most:
-            break
+    for number, (place, values) in enumerate(raw_rows(files, key, names, max_rows=most)):
         if form is None:
             name = name or form_of(values, names, place=place, among=among)
             form = FORMS[name]()

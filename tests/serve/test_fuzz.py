@@ -21,7 +21,7 @@ from rmrl.serve.wires import SERVE_WIRES
 from tests.serve.conftest import Served
 from tests.serve.live import live
 
-EXAMPLES = 15
+EXAMPLES = 25
 """Requests of each kind for each operation."""
 CHECKS = [
     not_a_server_error,

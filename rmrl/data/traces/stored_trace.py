@@ -25,8 +25,10 @@ from typing import Any, Protocol
 
 from rmrl.data.problems import FieldError
 
-STATUS, DETAIL, STOP = "env.status", "env.detail", "env.stop"
-SCORE = "score_env."
+ENV = "env."
+"""A reward `env.<name>` is the environment's reward <name>, without an entry."""
+STATUS, DETAIL, STOP = f"{ENV}status", f"{ENV}detail", f"{ENV}stop"
+SCORE = f"score_{ENV}"
 TOTAL = "reward"
 
 Turn = dict[str, Any]
@@ -93,7 +95,7 @@ def row_of(traces: Sequence[Trace]) -> dict[str, Any]:
         for name in dict.fromkeys(name for each in values for name in each):
             row[name] = [each.get(name) for each in values]
         row["responses"] = row.pop("response")
-    return {name: value for name, value in row.items() if value is not None or "env." in name}
+    return {name: value for name, value in row.items() if value is not None or ENV in name}
 
 
 def _values(trace: Trace) -> dict[str, Any]:
@@ -116,8 +118,8 @@ def _values(trace: Trace) -> dict[str, Any]:
         elif score is None:
             status = "provider_error"
         values[f"{SCORE}{name}"] = value
-        values[f"status_env.{name}"] = status
-        values[f"detail_env.{name}"] = trace.detail
+        values[f"status_{ENV}{name}"] = status
+        values[f"detail_{ENV}{name}"] = trace.detail
     return values
 
 

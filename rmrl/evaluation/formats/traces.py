@@ -7,7 +7,7 @@ prompt_id, ground_truth     where they are there
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rmrl.data.problems import FieldError
@@ -35,15 +35,19 @@ class Traces(Format):
         if not isinstance(values, list):
             values = [values]
         texts: tuple[str, ...] = ("",) * len(values)
-        answers: Sequence[Any] = texts
+        answers: Any = texts
         prompt: str | tuple[Message, ...] = ""
         if row.needs_texts:
+            answers = row.get("response")
+            if answers is None:
+                answers = row.need("responses")
             try:
                 prompt = as_messages(row.need("prompt"), "prompt")
                 texts, several, _ = answers_in(row.values, row.names)
             except FieldError as error:
                 raise DataError(f"{row.place}, {error}") from error
-            answers = row.need("responses") if several else [row.need("response")]
+            if not several:
+                answers = [answers]
         if len(values) != len(texts):
             raise row.wrong("value", values, f"a number or null for each of {len(texts)} traces")
         rewarded: list[int] = []

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.config.schema import RewardConfig
+from rmrl.data.traces.stored_trace import ENV
 from rmrl.errors import ConfigError, RewardError
 from rmrl.models.checkpoint_inspect import checkpoint_kind, local_checkpoint
 from rmrl.registry import did_you_mean
@@ -36,7 +37,6 @@ from rmrl.rewards.entries.presets import preset_entries, with_defaults
 from rmrl.rewards.entries.section import SHARED_KEYS, Surroundings
 from rmrl.rewards.entries.watching import watch_problems
 from rmrl.rewards.kinds import REWARD_KINDS
-from rmrl.rewards.kinds.environment.reward import PREFIX
 from rmrl.rewards.specs.spec import RewardSpec
 
 
@@ -243,7 +243,7 @@ def _resolve(
                     f" {name}; write ./{name} for the checkpoint"
                 )
             entries = with_defaults(dropin.spec, section or {})
-        elif entries is None and name.startswith(PREFIX):
+        elif entries is None and name.startswith(ENV):
             entries = {"kind": "environment"}
         elif entries is None:
             entries = _checkpoint_entries(name, config, surroundings)

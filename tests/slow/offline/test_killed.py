@@ -178,8 +178,9 @@ def kill_at_random(job: Command, *, kills: int, seed: int, longest_s: float = 0.
         ("csv", RUNNING),
     ],
 )
+@pytest.mark.parametrize("kills", [3, pytest.param(6, marks=pytest.mark.nightly)])
 def test_killed_at_random_points_the_output_is_that_of_a_clean_run(
-    tmp_path: Path, suffix: str, settings: tuple[str, ...]
+    tmp_path: Path, suffix: str, settings: tuple[str, ...], kills: int
 ) -> None:
     job = command(tmp_path, suffix, settings)
     job.finish(job.start("clean"))
@@ -187,7 +188,7 @@ def test_killed_at_random_points_the_output_is_that_of_a_clean_run(
     job.runs = 0
     for log in tmp_path.glob("scored-*.log"):
         log.unlink()
-    again = kill_at_random(job, kills=3, seed=11)
+    again = kill_at_random(job, kills=kills, seed=11)
     print(f"{again} of {ROWS} rows were scored again")
     assert job.bytes_of("killed") == job.bytes_of("clean")
     assert not list(tmp_path.glob("*.parts"))

@@ -213,7 +213,7 @@ def stopped_after_more_steps(
 
 def test_a_killed_training_process_is_a_typed_error_and_nothing_is_left(plain: Job) -> None:
     before, out = shared_memory(), "killed-training"
-    job = plain.start(out, **LONG_RUN, actor_rollout_ref__rollout__name="hf")
+    job = plain.start(out, **LONG_RUN)
     ended = finish_in_background(job)
     wait_for(lambda: len(plain.lines(out)) >= 2 or job.poll() is not None, what="step 2")
     family = descendants(job.pid)

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rmrl.data.traces.stored_trace import ENV
 from rmrl.registry import did_you_mean
 from rmrl.rewards.kinds.kind import Kind
 from rmrl.types import ScoreItem, ScoreResult
-
-PREFIX = "env."
-"""A reward `env.<name>` is the environment's reward <name>, without an entry of its own."""
 
 
 class EnvironmentReward(Kind):
@@ -32,7 +30,7 @@ class EnvironmentReward(Kind):
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         """Return one result per item: `provider_error` where the environment did not compute the
         reward, `user_error` where it does not have it."""
-        name = self._spec.options.reward or self._spec.name.removeprefix(PREFIX)
+        name = self._spec.options.reward or self._spec.name.removeprefix(ENV)
         return [_result(item, name) for item in items]
 
 
