@@ -12,6 +12,9 @@ Result = TypeVar("Result")
 async def together(calls: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
     """Return all results in order. The first error cancels the other calls and is raised. A
     cancellation cancels every call, and returns when all have ended."""
+    calls = list(calls)
+    if len(calls) == 1:
+        return [await calls[0]]
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(call) for call in calls]

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from rmrl.types import ScoreItem
+
+class Response(Protocol):
+    """What facts are read from: a component's input, or a row before it becomes one."""
+
+    @property
+    def group(self) -> int: ...
+    @property
+    def response_tokens(self) -> int: ...
+    @property
+    def finish_reason(self) -> str: ...
+    @property
+    def data_source(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,22 +36,15 @@ class Rows:
     """`data_source` of each response."""
 
     @classmethod
-    def of(cls, items: Sequence[ScoreItem]) -> Rows:
-        """Build from the inputs of any one component."""
-        groups: list[int] = []
-        lengths: list[int] = []
-        truncated: list[bool] = []
-        sources: list[str] = []
-        for item in items:
-            groups.append(item.group)
-            lengths.append(item.response_tokens)
-            truncated.append(item.finish_reason == "length")
-            sources.append(item.data_source)
+    def of(cls, responses: Sequence[Response]) -> Rows:
+        """Build from the rows, or from the inputs of any one component."""
         return cls(
-            group_ids_B=np.asarray(groups, dtype=np.int64),
-            lengths_B=np.asarray(lengths, dtype=np.int64),
-            truncated_B=np.asarray(truncated, dtype=bool),
-            sources=tuple(sources),
+            group_ids_B=np.asarray([each.group for each in responses], dtype=np.int64),
+            lengths_B=np.asarray([each.response_tokens for each in responses], dtype=np.int64),
+            truncated_B=np.asarray(
+                [each.finish_reason == "length" for each in responses], dtype=bool
+            ),
+            sources=tuple([each.data_source for each in responses]),
         )
 
     def __len__(self) -> int:

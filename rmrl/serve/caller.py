@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 from collections.abc import Iterable
+from functools import lru_cache
 
 from rmrl.serve.problems import RequestError
 
@@ -12,6 +13,7 @@ OPEN_PATH = "/healthz"
 """The one path that needs no token, for GET and HEAD, which have no body."""
 
 
+@lru_cache(maxsize=64)
 def is_loopback(host: str) -> bool:
     """Return whether only this machine reaches the address."""
     if host == "localhost":

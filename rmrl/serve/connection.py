@@ -21,11 +21,17 @@ async def run_while_connected(
 ) -> None:
     """Run an application on a body that was read. A client that goes away cancels the run."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    work = asyncio.current_task()
+    assert work is not None
+    is_cut_off = False
 
     async def until_disconnected() -> Message:
+        nonlocal is_cut_off
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
+                is_cut_off = True
+                work.cancel()
                 return message
 
     async def replayed() -> Message:
@@ -34,12 +40,13 @@ async def run_while_connected(
         return await asyncio.shield(gone)
 
     gone = asyncio.create_task(until_disconnected())
-    work = asyncio.ensure_future(app(scope, replayed, send))
     try:
-        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if work.done():
-            await work
+        await app(scope, replayed, send)
+    except asyncio.CancelledError:
+        # Others that cancel the request, such as a server that stops, still see it end that way.
+        if not is_cut_off or work.cancelling() > 1:
+            raise
     finally:
-        work.cancel()
         gone.cancel()
-        await asyncio.gather(work, gone, return_exceptions=True)
+        if is_cut_off:
+            work.uncancel()

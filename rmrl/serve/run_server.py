@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import socket
 from collections.abc import Callable
@@ -79,6 +80,8 @@ async def _work(service: Service, opened: OpenScorer, signals: StopSignals) -> N
     """Open the scorer and watch over its engines until cancelled."""
     async with service.opened(opened) as keeper:
         signals.arm()  # Ray has installed its own handlers
+        # What was imported and loaded stays until the end: the collector need not look at it again.
+        gc.freeze()
         keep_in_mind("requests that were under way have no answer, send them again")
         _log.info("ready")
         await unless_lost(keeper.watch())

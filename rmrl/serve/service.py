@@ -235,14 +235,14 @@ class Service:
         scored: list[ScoredRow] = []
 
         async def finished(part: Sequence[AnsweredRow], rewards: RewardBatch) -> None:
-            own = Summary()
-            own.add(rewards)
-            summary.merge(own)
+            summary.add(rewards)
             self.metrics.scored(rewards)
             self.metrics.engines(scorer.take_metrics())
             rows_of_part = self._scored_rows(part, rewards)
             scored.extend(rows_of_part)
             if on_part is not None:
+                own = Summary()
+                own.add(rewards)
                 await on_part(Scored(names=self.names, rows=rows_of_part, summary=own))
 
         parts = self._parts(rows, streamed=on_part is not None)

@@ -39,15 +39,18 @@ def counted(
 
     `applies_BC`: the component belongs to the row's data source.
     """
-    values_BC = scores.values_BC
     counted_BC = applies_BC & (scores.status_BC != "skipped")
-    with np.errstate(invalid="ignore"):
-        above_BC = values_BC > settings.gate_above
     column_of = {spec.name: c for c, spec in enumerate(specs)}
     gates: list[list[int]] = []
-    for c, spec in enumerate(specs):
+    for spec in specs:
         names = gates_of(spec, settings)
         gates.append([column_of[name] for name in names if name in column_of])
+    if not any(gates) and not any(spec.counts_at for spec in specs):
+        return counted_BC
+    values_BC = scores.values_BC
+    with np.errstate(invalid="ignore"):
+        above_BC = values_BC > settings.gate_above
+    for c, spec in enumerate(specs):
         for name, score in spec.counts_at.items():
             other = column_of[name]
             counted_BC[:, c] &= ~applies_BC[:, other] | (values_BC[:, other] == score)
@@ -70,10 +73,12 @@ def zeroed(scores: Scores, specs: Sequence[RewardSpec], *, applies_BC: np.ndarra
     source is not compared. A missing verdict zeroes nothing, since it must not become a number; in
     `counted` the component is absent there.
     """
+    zeroed_BC = np.zeros(applies_BC.shape, dtype=bool)
+    if not any(spec.counts_at for spec in specs):
+        return zeroed_BC
     values_BC = scores.values_BC
     skipped_BC = scores.status_BC == "skipped"
     column_of = {spec.name: c for c, spec in enumerate(specs)}
-    zeroed_BC = np.zeros(applies_BC.shape, dtype=bool)
     for c, spec in enumerate(specs):
         for name, score in spec.counts_at.items():
             other = column_of[name]

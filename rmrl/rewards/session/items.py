@@ -42,6 +42,16 @@ class ResponseRow:
     step: int | None = None
     """Number of the update that the response trains. None where it trains no update."""
 
+    @property
+    def response_tokens(self) -> int:
+        """Return `tokens`, by the name that a component's input has for it."""
+        return self.tokens
+
+    @property
+    def data_source(self) -> str:
+        """Return the prompt's data source."""
+        return self.prompt.data_source
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", replaced(self.text))
         changed: dict[str, Any] = {}

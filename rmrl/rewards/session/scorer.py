@@ -42,7 +42,7 @@ from rmrl.rewards.session.sharing import Owner
 from rmrl.rewards.session.turns import reader_of
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms import Chain, chain_of
-from rmrl.types import Metrics, RewardBatch, ScoreItem, ScoreResult, Scores
+from rmrl.types import Metrics, RewardBatch, ScoreResult, Scores
 
 
 class Scorer:
@@ -264,10 +264,6 @@ class Scorer:
         """Return a checkpoint's tokenizer. The first call loads it."""
         return self._tokenizer(path)
 
-    def items_for(self, c: int, rows: Sequence[ResponseRow]) -> list[ScoreItem]:
-        """Return component c's inputs for `rows`."""
-        return [score_item(row, self.specs[c]) for row in rows]
-
     def kind(self, c: int) -> ItemScorer:
         """Return the object that scores items with whole responses for entry c in `parts`. The
         first call makes one kind for all batches."""
@@ -365,7 +361,7 @@ class Scorer:
         learn: bool,
         within_budget: bool,
     ) -> RewardBatch:
-        facts = Rows.of(self.items_for(0, rows) if self.specs else [])
+        facts = Rows.of(rows if self.specs else ())
         for c, members in self._graph.members.items():
             results[c] = self._ensemble(c, members, results, facts, learn=learn)
         columns: list[tuple[ScoreResult, ...]] = []
@@ -377,14 +373,15 @@ class Scorer:
         scores = Scores(names=tuple(spec.name for spec in self.specs), results=tuple(columns))
         weights_BC = weights_matrix(self.specs, facts, step=step, schedules=self._schedules)
         members = [spec for spec in self.parts if spec.part_of]
-        takes_part_BC = takes_part(self.specs, weights_BC, settings=self._settings, parts=members)
         try:
             if within_budget:
                 check_missing(
                     scores,
                     allowed=self._settings.max_missing,
                     by_cause=self._settings.max_missing_by_cause,
-                    takes_part_BC=takes_part_BC,
+                    takes_part_BC=takes_part(
+                        self.specs, weights_BC, settings=self._settings, parts=members
+                    ),
                 )
             return combine(
                 scores,

@@ -110,7 +110,7 @@ class Session:
         self._hold = Hold()
         self._unrendered: list[int] = []
         self._released_at = 0.0
-        self._pump: asyncio.Task[None] | None = None
+        self._pump: asyncio.Handle | None = None
         self.streamed: dict[int, int] = {}
         """Component -> number of rows it had scored when the last response arrived."""
         self._times_of_all = times or {}
@@ -123,8 +123,8 @@ class Session:
         self._rows[position] = row
         if self._graph.streamable:
             self._waiting.append(position)
-            if self._pump is None or self._pump.done():
-                self._pump = asyncio.create_task(self._start_streaming())
+            if self._pump is None:
+                self._pump = asyncio.get_running_loop().call_soon(self._start_streaming)
         self._unrendered.append(position)
         if self._ahead and len(self._unrendered) >= _RENDERED_TOGETHER:
             self._render()
@@ -157,13 +157,13 @@ class Session:
 
     async def close(self) -> None:
         """Cancel the tasks that still run."""
-        tasks = list(self._tasks)
         if self._pump is not None:
-            tasks.append(self._pump)
-        for task in tasks:
+            self._pump.cancel()
+        for task in self._tasks:
             task.cancel()
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
     def rows(self) -> list[ResponseRow]:
@@ -182,9 +182,9 @@ class Session:
 
     # --- starting work
 
-    async def _start_streaming(self) -> None:
-        """Start all rows that arrived in this round of the event loop as one chunk."""
-        await asyncio.sleep(0)
+    def _start_streaming(self) -> None:
+        """Start all rows that arrived in one round of the event loop as one chunk."""
+        self._pump = None
         waiting = self._waiting
         self._waiting = []
         self._start(waiting, self._graph.streamable)
