@@ -25,6 +25,7 @@ from rmrl.types import Messages
 
 _OF_SAMPLES = ("step", "prompt_id")
 _KEY_BYTES = 16
+_JSON = json.JSONEncoder(sort_keys=True, default=str)
 
 
 def group_columns(setting: object) -> tuple[str, ...]:
@@ -66,8 +67,7 @@ def group_of(fields: Mapping[str, Any], messages: Messages, columns: Sequence[st
             key[name] = value
     if not columns and "prompt_id" not in key:
         key["prompt"] = list(map(dict, messages))
-    text = json.dumps(key, sort_keys=True, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=_KEY_BYTES).digest()
+    return hashlib.blake2b(_JSON.encode(key).encode(), digest_size=_KEY_BYTES).digest()
 
 
 @dataclass(slots=True)

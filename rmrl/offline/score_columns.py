@@ -49,6 +49,7 @@ FURTHER: Mapping[str, Callable[[ScoreResult], str | None]] = {
 }
 """Names that `columns` accepts, each with its text, or None where the response has none."""
 
+_JSON = json.JSONEncoder(ensure_ascii=False, default=str)
 
 ROW = "row"
 SEVERAL = "several"
@@ -115,4 +116,4 @@ def _by_row(values: Sequence[Any], batch: Sequence[AnsweredRow]) -> list[list[An
 def _extra(result: ScoreResult) -> str | None:
     if not result.extra:
         return None
-    return escaped(json.dumps(dict(result.extra), ensure_ascii=False, default=str))
+    return escaped(_JSON.encode(dict(result.extra)))

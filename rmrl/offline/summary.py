@@ -131,10 +131,11 @@ class Summary:
         self.rows += len(rewards.rewards_B)
         self.kept += int(rewards.keep_B.sum())
         self.reward.add(rewards.rewards_B)
+        values_BC = rewards.scores.values_BC
         for c, (name, results) in enumerate(
             zip(rewards.scores.names, rewards.scores.results, strict=True)
         ):
-            self.components.setdefault(name, ScoreMoments()).add(rewards.scores.values_BC[:, c])
+            self.components.setdefault(name, ScoreMoments()).add(values_BC[:, c])
             self.verdicts.setdefault(name, VerdictCounts()).add(results)
             self.costs.setdefault(name, Cost()).add(results)
             takes_part_B = None if rewards.takes_part_BC is None else rewards.takes_part_BC[:, c]

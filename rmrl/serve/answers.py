@@ -17,12 +17,12 @@ from rmrl.serve.problems import FAULT, RequestError, request_error
 from rmrl.serve.wires import Lines
 
 NDJSON = "application/x-ndjson"
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str)
 
 
 def json_bytes(value: Any) -> bytes:
     """Return JSON in UTF-8. Lone surrogates become escapes."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=str)
-    return text.encode("utf-8", errors="backslashreplace")
+    return _JSON.encode(value).encode("utf-8", errors="backslashreplace")
 
 
 def json_answer(

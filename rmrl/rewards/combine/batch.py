@@ -74,7 +74,8 @@ def combine(
     )
     rewards_B = np.full(len(keep_B), np.nan)
     if keep_B.any():
-        rewards_B[keep_B] = COMBINERS[how](inputs.select(keep_B), settings=settings)
+        kept = inputs if keep_B.all() else inputs.select(keep_B)
+        rewards_B[keep_B] = COMBINERS[how](kept, settings=settings)
     counted = {"weights_BC": weights, "counted_BC": to_steps_BC}
     return RewardBatch(
         scores=scores,
