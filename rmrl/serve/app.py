@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from rmrl.errors import RmrlError
 from rmrl.serve.answers import ERROR_FORM, failed, fault, http_error, misfit, refused, response_of
 from rmrl.serve.bodies import BodyReader
-from rmrl.serve.connection import App
+from rmrl.serve.connection import App, Receive, Scope, Send
 from rmrl.serve.gate import Gate
 from rmrl.serve.problems import RequestError
 from rmrl.serve.service import Service
@@ -82,6 +82,11 @@ def route_class(reader: BodyReader) -> type[APIRoute]:
     class BodyRoute(APIRoute):
         """A route whose endpoint gets the checked body and returns a response."""
 
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            if "body" in self.endpoint.__annotations__:
+                self.app = _straight(self.get_route_handler())
+
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
             endpoint: Callable[..., Coroutine[Any, Any, Response]] = self.endpoint
             annotation = endpoint.__annotations__.get("body")
@@ -105,6 +110,17 @@ def route_class(reader: BodyReader) -> type[APIRoute]:
             return handle
 
     return BodyRoute
+
+
+def _straight(handle: Callable[[Request], Coroutine[Any, Any, Response]]) -> App:
+    """Return a handler as an application. The application around it answers its errors. FastAPI's
+    own way there looks for errors once more, and closes dependencies, which these routes lack."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        response = await handle(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+    return app
 
 
 def _is_json(content_type: str) -> bool:

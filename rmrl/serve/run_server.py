@@ -24,6 +24,7 @@ _log = logging.getLogger(__name__)
 OpenScorer = Callable[[], AbstractAsyncContextManager[Scorer]]
 
 _BACKLOG = 2048
+_OBJECTS_BETWEEN_COLLECTIONS = 10_000
 _LOOK_S = 0.05
 
 
@@ -80,8 +81,10 @@ async def _work(service: Service, opened: OpenScorer, signals: StopSignals) -> N
     """Open the scorer and watch over its engines until cancelled."""
     async with service.opened(opened) as keeper:
         signals.arm()  # Ray has installed its own handlers
-        # What was imported and loaded stays until the end: the collector need not look at it again.
+        # What was imported and loaded stays until the end, so the collector need not look at it. A
+        # request makes some hundred objects, nearly all without cycles.
         gc.freeze()
+        gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
         keep_in_mind("requests that were under way have no answer, send them again")
         _log.info("ready")
         await unless_lost(keeper.watch())

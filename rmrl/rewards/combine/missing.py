@@ -77,6 +77,8 @@ def rescaled(
     `weights_BC` is 0 where a component is absent, `present_BC` False where it was passed over.
     has_weight_B is False where passing over leaves a row no weight at all, and so no honest reward.
     """
+    if present_BC.all():
+        return weights_BC, np.ones(len(weights_BC), dtype=bool)
     present_weights_BC = np.where(present_BC, weights_BC, 0.0)
     incomplete_B = ~present_BC.all(axis=1)
     total_B = np.abs(present_weights_BC).sum(axis=1)

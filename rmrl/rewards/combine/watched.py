@@ -36,6 +36,8 @@ def takes_part(
     """
     applies_BC = ~np.isnan(weights_BC)
     part_BC = applies_BC & (weights_BC != 0)
+    if (part_BC == applies_BC).all():
+        return part_BC
     # Columns of each component's gates; an ensemble has those of its members as well.
     column_of = {spec.name: c for c, spec in enumerate(specs)}
     names_of = {spec.name: gates_of(spec, settings) for spec in (*parts, *specs)}
