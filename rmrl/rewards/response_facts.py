@@ -47,6 +47,21 @@ class Rows:
             sources=tuple([each.data_source for each in responses]),
         )
 
+    @classmethod
+    def joined(cls, batches: Sequence[Rows]) -> Rows:
+        """Return the rows of several batches. Groups of different batches stay different."""
+        groups: list[np.ndarray] = []
+        first = 0
+        for rows in batches:
+            groups.append(rows.group_ids_B + first)
+            first += 1 + int(rows.group_ids_B.max(initial=-1))
+        return cls(
+            group_ids_B=np.concatenate(groups),
+            lengths_B=np.concatenate([rows.lengths_B for rows in batches]),
+            truncated_B=np.concatenate([rows.truncated_B for rows in batches]),
+            sources=tuple([source for rows in batches for source in rows.sources]),
+        )
+
     def __len__(self) -> int:
         return len(self.sources)
 

@@ -20,6 +20,7 @@ from rmrl.offline.response_rows import response_rows
 from rmrl.offline.score_columns import score_columns
 from rmrl.offline.summary import Summary
 from rmrl.rewards.session.scorer import Scorer
+from rmrl.rewards.session.session import Session
 from rmrl.rewards.session.sharing import Client, Owner
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.serve.bodies import aside
@@ -249,13 +250,14 @@ class Service:
         if self.checked.scoring.by_batch:
             state = self._fresh
             for part in parts:
-                rewards, state = await self._rewards(scorer, part, client, state)
+                session = await self._session(scorer, part, client)
+                rewards, state = await scorer.finish_beside(session, state=state)
                 await finished(part, rewards)
         else:
 
             async def one(part: Sequence[AnsweredRow]) -> None:
-                rewards, _ = await self._rewards(scorer, part, client, self._fresh)
-                await finished(part, rewards)
+                session = await self._session(scorer, part, client)
+                await finished(part, await scorer.finish_jointly(session))
 
             await together(map(one, parts))
         scored.sort(key=lambda row: row.index)
@@ -274,13 +276,11 @@ class Service:
         return list(batches(iter(ordered), repeat(size), whole_groups=scoring.whole_groups))
 
     @staticmethod
-    async def _rewards(
-        scorer: Scorer, part: Sequence[AnsweredRow], client: Client, state: Mapping[str, Any]
-    ) -> tuple[RewardBatch, Mapping[str, Any]]:
+    async def _session(scorer: Scorer, part: Sequence[AnsweredRow], client: Client) -> Session:
         session = scorer.open(owner=Owner(client))
         for position, row in enumerate(await aside(response_rows, part)):
             session.add(position, row)
-        return await scorer.finish_beside(session, state=state)
+        return session
 
     def _scored_rows(self, part: Sequence[AnsweredRow], rewards: RewardBatch) -> list[ScoredRow]:
         columns = score_columns(part, rewards, further=self.checked.scoring.config.columns)

@@ -39,3 +39,13 @@ def test_no_rows():
         "int64",
         "bool",
     )
+
+
+def test_groups_of_joined_batches_stay_apart():
+    first = Rows.of([item(0, 5, "stop", "math"), item(2, 9, "length", "chat")])
+    second = Rows.of([item(0, 1, "stop", "code"), item(0, 2, "stop", "code")])
+    rows = Rows.joined([first, Rows.of([]), second])
+    assert rows.group_ids_B.tolist() == [0, 2, 3, 3]
+    assert rows.lengths_B.tolist() == [5, 9, 1, 2]
+    assert rows.truncated_B.tolist() == [False, True, False, False]
+    assert rows.sources == ("math", "chat", "code", "code")

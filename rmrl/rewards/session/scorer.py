@@ -24,6 +24,7 @@ from rmrl.rewards.cache.keys import scorer_key
 from rmrl.rewards.cache.store import CacheStore
 from rmrl.rewards.combine import combine, takes_part, weights_matrix
 from rmrl.rewards.combine.schedules import schedules_of
+from rmrl.rewards.combine.table import COMBINERS
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.kinds.ensemble.reward import ensemble_results
 from rmrl.rewards.kinds.rule.pool import RulePool
@@ -35,6 +36,7 @@ from rmrl.rewards.response_facts import Rows
 from rmrl.rewards.session.broker import Broker, call_deadlines
 from rmrl.rewards.session.draw import ANY_STEP, Draw
 from rmrl.rewards.session.items import ResponseRow, score_item
+from rmrl.rewards.session.joint import Joint, Results
 from rmrl.rewards.session.missing import check_missing
 from rmrl.rewards.session.order import graph_of
 from rmrl.rewards.session.session import BusyTime, Session
@@ -96,6 +98,7 @@ class Scorer:
         for c in range(len(self.parts)):
             self._times[c] = BusyTime()
         self._kinds: dict[int, ItemScorer] = {}
+        self._joint = Joint(self._combined_beside)
 
     def open(
         self, *, owner: Owner | None = None, ahead: bool = False, draw: Draw = ANY_STEP
@@ -138,9 +141,8 @@ class Scorer:
             raise
         finally:
             self._sessions.discard(session)
-        batch = self._combined(
-            results, session.rows, step, learn=learn, within_budget=within_budget
-        )
+        facts = self._facts(session)
+        batch = self._combined(results, facts, step, learn=learn, within_budget=within_budget)
         count = max(len(session.rows), 1)
         streamed: Metrics = {
             f"perf/streamed/{self.parts[c].name}": scored / count
@@ -169,8 +171,27 @@ class Scorer:
             self._sessions.discard(session)
         # No other session may combine its scores between these lines.
         self.load_state_dict(state)
-        batch = self._combined(results, session.rows, 0, learn=True, within_budget=False)
-        return batch, self.state_dict()
+        return self._combined_beside(results, self._facts(session)), self.state_dict()
+
+    async def finish_jointly(self, session: Session) -> RewardBatch:
+        """Return the rewards for a session with an owner, as `finish_beside` does, where no score
+        depends on the batch (`depends_on_batch`). Sessions that end at the same time are combined
+        at once, which costs less for small ones."""
+        try:
+            results = await session.finish()
+        finally:
+            self._sessions.discard(session)
+        facts = self._facts(session)
+        if self._settings.combine in tuple(COMBINERS):
+            return await self._joint.combine(results, facts)
+        # A combiner of the user's own may look at all rows that it gets.
+        return self._combined_beside(results, facts)
+
+    def _facts(self, session: Session) -> Rows:
+        return Rows.of(session.rows if self.specs else ())
+
+    def _combined_beside(self, results: Results, facts: Rows) -> RewardBatch:
+        return self._combined(results, facts, 0, learn=True, within_budget=False)
 
     async def settle(self) -> None:
         """Put idle engines away as far as the memory budget asks for it. No session is open."""
@@ -354,14 +375,13 @@ class Scorer:
 
     def _combined(
         self,
-        results: list[list[ScoreResult]],
-        rows: Sequence[ResponseRow],
+        results: Results,
+        facts: Rows,
         step: int,
         *,
         learn: bool,
         within_budget: bool,
     ) -> RewardBatch:
-        facts = Rows.of(rows if self.specs else ())
         for c, members in self._graph.members.items():
             results[c] = self._ensemble(c, members, results, facts, learn=learn)
         columns: list[tuple[ScoreResult, ...]] = []
