@@ -29,7 +29,7 @@ FUNCTION = """from benchmarks.audit_predicts.rewards import REWARDS
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     return REWARDS["NAME"](solution_str, ground_truth)
 """
-CHECKED = "audit.checks=[golden,agreement,pressure]"
+CHECKED = "audit.checks=[golden,agreement,shortcuts,pressure]"
 STEPS = 28
 PROMPTS, RESPONSES = 48, 64
 

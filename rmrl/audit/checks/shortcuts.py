@@ -2,7 +2,8 @@
 place in a group.
 
 Each is added to wrong responses, which must not reach the right one by it, and to right ones, which
-must not fall to the wrong one. The rank correlation of score and length is taken among the right
+must not fall to the wrong one. Words of the wrong responses in the file must not lift them to the
+right ones either. The rank correlation of score and length is taken among the right
 responses in the file and among the wrong ones: a reward is not blamed where long responses are
 better.
 """
@@ -19,6 +20,7 @@ from scipy.stats import pearsonr, rankdata
 from rmrl.audit.audit_rows import Row
 from rmrl.audit.checks.bench import Bench, Probe
 from rmrl.audit.checks.golden import trial_of
+from rmrl.audit.checks.response_words import LEAST_RESPONSES, words_of_responses
 from rmrl.audit.finding import Finding, Trial, Verdict, noted, unmeasured
 from rmrl.audit.goldens import Golden
 from rmrl.audit.subject import Case, Score
@@ -35,7 +37,6 @@ ADDED = {
 }
 """What -> text before a response."""
 _MOST_CORRELATION = 0.6
-_LEAST_RESPONSES = 20
 
 
 class Shortcuts:
@@ -57,7 +58,9 @@ class Shortcuts:
         rows = [row for row in bench.rows if row.responses]
         cases = [row.case(text) for row in rows for text in row.responses]
         scores = await bench.subject.score(cases)
-        findings.append(length_of_responses(bench, rows, cases, scores))
+        labels = [label for row in rows for label in row.labels]
+        findings.append(length_of_responses(bench, labels, cases, scores))
+        findings.append(words_of_responses(bench.limits, cases, scores, labels))
         findings.append(groups(rows, scores))
         if bench.subject.whole_groups:
             findings.append(await _place(bench, rows))
@@ -83,12 +86,14 @@ async def _added(bench: Bench, usable: Sequence[Golden], name: str) -> Finding:
 
 
 def length_of_responses(
-    bench: Bench, rows: Sequence[Row], cases: Sequence[Case], scores: Sequence[Score]
+    bench: Bench,
+    labels: Sequence[bool | None],
+    cases: Sequence[Case],
+    scores: Sequence[Score],
 ) -> Finding:
     """Judge the correlation of score and length among responses of one label."""
     name = "shortcuts.length of responses"
     tried = "rank correlation of score and length, among responses of one label"
-    labels = [label for row in rows for label in row.labels]
     strata: list[tuple[np.ndarray, np.ndarray]] = []
     for label in (True, False, None):
         chosen = [
@@ -96,10 +101,10 @@ def length_of_responses(
             for case, score, each in zip(cases, scores, labels, strict=True)
             if each is label and not math.isnan(score.value)
         ]
-        if len(chosen) >= _LEAST_RESPONSES:
+        if len(chosen) >= LEAST_RESPONSES:
             strata.append(tuple(np.asarray(chosen, dtype=np.float64).T))
     if not strata:
-        return unmeasured(name, tried, f"need {_LEAST_RESPONSES} responses of one label")
+        return unmeasured(name, tried, f"need {LEAST_RESPONSES} responses of one label")
     worst = (0.0, 0.0)
     count = 0
     for lengths_N, scores_N in strata:
