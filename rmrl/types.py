@@ -261,18 +261,13 @@ class Scores:
     """Indexed `[component][row]`."""
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Return (B, C)."""
-        return (len(self.results[0]), len(self.results)) if self.results else (0, 0)
-
-    @property
     def values_BC(self) -> np.ndarray:
         """Return the values, shape [B, C], float64. NaN = no verdict."""
         columns: list[list[float | None]] = []
         for column in self.results:
             columns.append([result.value for result in column])
         # numpy converts None to NaN
-        return np.asarray(columns, dtype=np.float64).T if columns else np.zeros(self.shape)
+        return np.asarray(columns, dtype=np.float64).T if columns else np.zeros((0, 0))
 
     @property
     def status_BC(self) -> np.ndarray:

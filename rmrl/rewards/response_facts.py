@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Response(Protocol):
-    """What facts are read from: a component's input, or a row before it becomes one."""
+    """A row, or a component's input that was made from it."""
 
     @property
     def group(self) -> int: ...
@@ -37,7 +37,7 @@ class Rows:
 
     @classmethod
     def of(cls, responses: Sequence[Response]) -> Rows:
-        """Build from the rows, or from the inputs of any one component."""
+        """Build from rows, or from any one component's inputs."""
         return cls(
             group_ids_B=np.asarray([each.group for each in responses], dtype=np.int64),
             lengths_B=np.asarray([each.response_tokens for each in responses], dtype=np.int64),
@@ -49,7 +49,7 @@ class Rows:
 
     @classmethod
     def joined(cls, batches: Sequence[Rows]) -> Rows:
-        """Return the rows of several batches. Groups of different batches stay different."""
+        """Return several batches as one. Their groups stay different."""
         groups: list[np.ndarray] = []
         first = 0
         for rows in batches:

@@ -2,10 +2,9 @@
 place in a group.
 
 Each is added to wrong responses, which must not reach the right one by it, and to right ones, which
-must not fall to the wrong one. Words of the wrong responses in the file must not lift them to the
-right ones either. The rank correlation of score and length is taken among the right
-responses in the file and among the wrong ones: a reward is not blamed where long responses are
-better.
+must not fall to the wrong one. No word in the file's wrong responses may lift them to the right
+ones either. The rank correlation of score and length is taken among the right responses in the file
+and among the wrong ones: a reward is not blamed where long responses are better.
 """
 
 from __future__ import annotations

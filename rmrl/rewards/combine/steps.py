@@ -76,7 +76,7 @@ def needs_sum(name: str, how: str) -> str:
 
 def rows_with_steps(scores: Scores, specs: Sequence[RewardSpec]) -> np.ndarray:
     """bool [B, C]: this verdict goes to the tokens, and its scalar stays out of the reward."""
-    rows_BC = np.zeros(scores.shape, dtype=bool)
+    rows_BC = np.zeros(scores.values_BC.shape, dtype=bool)
     for c, (spec, column) in enumerate(zip(specs, scores.results, strict=True)):
         if to_tokens(spec):
             for b, result in enumerate(column):

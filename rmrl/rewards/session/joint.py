@@ -1,5 +1,5 @@
-"""Sessions that end in the same turn of the event loop are combined with one call, which costs
-little more than the call for one of them."""
+"""Sessions that end in the event loop's same turn are combined with one call, which costs little
+more than the call for a single session."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Ended:
 
 
 class Joint:
-    """Combines the results of sessions whose rewards depend on no row of another session."""
+    """Combines results where no reward depends on a row in another session."""
 
     def __init__(self, combined: Callable[[Results, Rows], RewardBatch]) -> None:
         """`combined` combines one batch."""
@@ -67,7 +67,7 @@ class Joint:
 
 
 def _part(whole: RewardBatch, rows: slice) -> RewardBatch:
-    """Return some rows of a batch, with the `weights_C` of the whole."""
+    """Return some rows. `weights_C` stays the whole batch's."""
     scores = whole.scores
     values_BC = whole.columns_BC
     takes_part_BC = whole.takes_part_BC
