@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import socket
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from rmrl.offline.open_scorer import open_scorer
 from rmrl.rewards.session.scorer import Scorer
 from rmrl.serve.app import make_app
 from rmrl.serve.checked import CheckedServer
+from rmrl.serve.garbage import rare_collections
 from rmrl.serve.protocol import web_server
 from rmrl.serve.service import Service
 from rmrl.signals import StopSignals
@@ -24,7 +24,6 @@ _log = logging.getLogger(__name__)
 OpenScorer = Callable[[], AbstractAsyncContextManager[Scorer]]
 
 _BACKLOG = 2048
-_OBJECTS_BETWEEN_COLLECTIONS = 10_000
 _LOOK_S = 0.05
 
 
@@ -81,13 +80,10 @@ async def _work(service: Service, opened: OpenScorer, signals: StopSignals) -> N
     """Open the scorer and watch over its engines until cancelled."""
     async with service.opened(opened) as keeper:
         signals.arm()  # Ray has installed its own handlers
-        # What was imported and loaded stays until the end, so the collector need not look at it. A
-        # request makes some hundred objects, nearly all without cycles.
-        gc.freeze()
-        gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
         keep_in_mind("requests that were under way have no answer, send them again")
-        _log.info("ready")
-        await unless_lost(keeper.watch())
+        with rare_collections():
+            _log.info("ready")
+            await unless_lost(keeper.watch())
 
 
 async def _drain(service: Service, working: asyncio.Task[None]) -> None:

@@ -59,11 +59,14 @@ class Joint:
         columns = zip(*(ended.results for ended in waiting), strict=True)
         results = [[result for column in parts for result in column] for parts in columns]
         whole = self._combined(results, Rows.joined([ended.rows for ended in waiting]))
+        parts: list[RewardBatch] = []
         start = 0
         for ended in waiting:
             end = start + len(ended.rows)
-            ended.rewards.set_result(_part(whole, slice(start, end)))
+            parts.append(_part(whole, slice(start, end)))
             start = end
+        for ended, part in zip(waiting, parts, strict=True):
+            ended.rewards.set_result(part)
 
 
 def _part(whole: RewardBatch, rows: slice) -> RewardBatch:
