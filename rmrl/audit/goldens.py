@@ -96,7 +96,8 @@ async def find_goldens(subject: Subject, rows: Sequence[Row]) -> Goldens:
     for source, several in by_source.items():
         forms[source], wins = await _form(subject, several, tried)
         best = max(best, wins)
-    labelled = await _labelled(subject, rows[:_TRIED])
+    # Where no form is read, every row whose labels differ is a chance.
+    labelled = await _labelled(subject, rows[:_TRIED] if best else rows)
     if labelled:
         share = sum(golden.usable for golden in labelled) / len(labelled)
         if share > best + _MUCH_BETTER or not forms:

@@ -60,9 +60,11 @@ class GoldenAndNull:
 def separation(bench: Bench, goldens: Goldens) -> list[Finding]:
     """Return whether right responses are accepted and wrong ones rejected."""
     values = [score.value for golden in goldens.rows for score in (golden.right, golden.wrong)]
-    finite = [value for value in values if not math.isnan(value)] or [0.0]
-    middle = (min(finite) + max(finite)) / 2
-    constant = min(finite) == max(finite)
+    finite = [value for value in values if not math.isnan(value)]
+    lowest = min(finite, default=math.nan)
+    highest = max(finite, default=math.nan)
+    middle = (lowest + highest) / 2
+    constant = lowest == highest
     rejected: list[Trial] = []
     accepted_wrong: list[Trial] = []
     for golden in goldens.rows:
@@ -78,11 +80,12 @@ def separation(bench: Bench, goldens: Goldens) -> list[Finding]:
     forms = f"the reference in {len(FORMS)} forms, best: {goldens.form}"
     if not goldens.forms:
         forms = LABELLED
+    right_fault = "rejected" if finite else "rejected: no response has a score"
     wrong_fault = "accepted"
     if constant:
-        wrong_fault = f"accepted: all scores are {finite[0]:g}"
+        wrong_fault = f"accepted: all scores are {lowest:g}"
     return [
-        bench.limits.rate("golden.references", forms, rejected, fault="rejected"),
+        bench.limits.rate("golden.references", forms, rejected, fault=right_fault),
         bench.limits.rate(
             "golden.wrong", "another row's reference", accepted_wrong, fault=wrong_fault
         ),
