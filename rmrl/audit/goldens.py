@@ -9,6 +9,7 @@ responses that people call good and bad.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -109,8 +110,9 @@ async def find_goldens(subject: Subject, rows: Sequence[Row]) -> Goldens:
 
 
 async def _form(subject: Subject, rows: Sequence[Row], count: int) -> tuple[str, float]:
-    """Return the best form, and the share of rows on which it tells right from wrong."""
-    wins: dict[str, tuple[float, int]] = {}
+    """Return the best form, and the share of rows on which it tells right from wrong. Where none
+    does, the form in which right responses score highest is the best."""
+    wins: dict[str, tuple[float, int, float]] = {}
     for form, template in FORMS.items():
         goldens = await _scored(subject, rows[:count], template)
         usable = [golden for golden in goldens if golden.usable]
@@ -123,7 +125,8 @@ async def _form(subject: Subject, rows: Sequence[Row], count: int) -> tuple[str,
             read = sum(s.value > g.wrong.value for s, g in zip(scores, few * 2, strict=True))
             if read == len(scores):
                 return form, 1.0
-        wins[form] = (len(usable) / len(goldens), read)
+        rights = [golden.right.value for golden in goldens if not math.isnan(golden.right.value)]
+        wins[form] = (len(usable) / len(goldens), read, max(rights, default=-math.inf))
     form = max(wins, key=wins.__getitem__)
     return form, wins[form][0]
 

@@ -50,3 +50,19 @@ def test_labelled_responses_are_the_golden_ones_where_no_form_is_read(tmp_path: 
     references = findings["golden.references"]
     assert (verdict, references["rows"], references["verdict"]) == ("pass", 6, "pass")
     assert references["tried"] == "responses that people labelled"
+    empty = findings["golden.empty"]
+    assert (empty["verdict"], empty["found"]) == (
+        "not measurable",
+        "none of 6 responses has a score",
+    )
+
+
+FORM_ALONE = """def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    return float(solution_str.startswith("Final Answer:"))
+"""
+
+
+def test_a_reward_of_the_form_alone_is_shown_in_the_form_that_it_pays(tmp_path: Path) -> None:
+    _, findings = golden(write_reward(tmp_path, FORM_ALONE), tmp_path / "out")
+    assert findings["golden.wrong"]["found"].endswith("accepted: all scores are 1")
+    assert findings["golden.wrong"]["examples"][0]["response"].startswith("Final Answer:")

@@ -122,6 +122,9 @@ async def accepted(
         if text is not None
     ]
     scores = await bench.subject.score([case for _, case in chosen])
+    if scores and all(math.isnan(score.value) for score in scores):
+        # They cannot be accepted, and cost a policy nothing either.
+        return unmeasured(name, tried, f"none of {len(scores)} responses has a score")
     trials = [
         trial_of(golden, case, score) for (golden, case), score in zip(chosen, scores, strict=True)
     ]
