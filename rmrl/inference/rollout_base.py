@@ -15,7 +15,7 @@ import numpy as np
 
 from rmrl.config.schema.rollout import RolloutConfig
 from rmrl.errors import DataError, InfrastructureError, StallError
-from rmrl.inference.settings import EngineSettings
+from rmrl.inference.settings import ROLLOUT_SEQUENCES, EngineSettings
 
 WEIGHTS, KV_CACHE = "weights", "kv_cache"
 
@@ -43,11 +43,12 @@ class RolloutEngineSettings(EngineSettings):
         threads, max_model_len, trust_remote_code, and `seed` where several engines must draw
         differently."""
         shared = (
-            "dtype", "seed", "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size",
+            "dtype", "seed", "max_num_batched_tokens", "tensor_parallel_size",
             "gpu_memory_utilization", "kv_cache_bytes", "enforce_eager", "enable_chunked_prefill",
             "enable_prefix_caching", "timeout_s", "seed_per_sample",
         )  # fmt: skip
         fields: dict[str, Any] = {name: getattr(config, name) for name in shared}
+        fields["max_num_seqs"] = config.max_num_seqs or ROLLOUT_SEQUENCES[decided["device"]]
         fields["kwargs"] = dict(config.engine_kwargs.get(config.name) or {})
         return cls(**{**fields, **decided})
 

@@ -6,6 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+Device = Literal["cpu", "cuda"]
+ROLLOUT_SEQUENCES: Mapping[Device, int] = {"cpu": 256, "cuda": 512}
+"""What rollout.max_num_seqs is where it is null. A GPU decodes 512 sequences in little more time
+than 256, as long as it reads the weights."""
+REWARD_SEQUENCES: Mapping[Device, int] = {"cpu": 128, "cuda": 256}
+"""The same for reward engines."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
@@ -13,7 +20,7 @@ class EngineSettings:
 
     path: str
     """Checkpoint folder or hub id."""
-    device: Literal["cpu", "cuda"]
+    device: Device
     threads: int
     """CPU threads."""
     dtype: str

@@ -18,6 +18,7 @@ from rmrl.config.schema import Config
 from rmrl.errors import ConfigError
 from rmrl.inference.engine_facts import rollout_facts
 from rmrl.inference.reward_engine_base import POLICY_ENGINE, EngineSpec
+from rmrl.inference.settings import ROLLOUT_SEQUENCES
 from rmrl.models.checkpoint_inspect import local_checkpoint
 from rmrl.rewards.entries.section import Policy
 from rmrl.rewards.residency import EnginePlan
@@ -40,7 +41,7 @@ def policy_of(config: Config, devices: Devices) -> Policy | None:
             threads=1,
             dtype=rollout.dtype,
             max_model_len=rollout.max_model_len,
-            max_num_seqs=rollout.max_num_seqs,
+            max_num_seqs=rollout.max_num_seqs or ROLLOUT_SEQUENCES[device],
             max_num_batched_tokens=rollout.max_num_batched_tokens,
             tensor_parallel_size=1,
             gpu_memory_utilization=rollout.gpu_memory_utilization,

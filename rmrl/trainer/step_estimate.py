@@ -18,6 +18,7 @@ from typing import Any
 from rmrl.cluster.pools import device_count
 from rmrl.config.schema import Config
 from rmrl.errors import ConfigError
+from rmrl.inference.settings import ROLLOUT_SEQUENCES
 from rmrl.models.checkpoint_inspect import parameter_count, read_config
 from rmrl.rewards.residency.plan import EnginePlan
 from rmrl.rewards.specs.spec import RewardSpec
@@ -154,7 +155,7 @@ def sampling(config: Config, policy: Model) -> Load:
     return Load(
         model=policy,
         gpus=width,
-        at_once=rollout.max_num_seqs,
+        at_once=rollout.max_num_seqs or ROLLOUT_SEQUENCES["cuda"],
         samples=config.data.train_batch_size * rollout.n / engines,
         read=config.data.max_prompt_length,
         written=config.data.max_response_length,

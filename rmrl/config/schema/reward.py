@@ -27,8 +27,8 @@ class RewardEngineConfig:
     max_model_len: int | None = None
     """Tokens that the reward model may read and write. null: the checkpoint's limit, at most
     4096."""
-    max_num_seqs: int = positive(128, may_change=True)
-    """Requests in flight in one engine."""
+    max_num_seqs: int | None = positive(None, may_change=True)
+    """Requests in flight in one engine. null: 256 on CUDA, 128 on CPU."""
     max_num_batched_tokens: int = positive(8192, may_change=True)
     """Largest number of tokens per engine step."""
     tensor_parallel_size: int = positive(1, may_change=True)

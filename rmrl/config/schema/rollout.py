@@ -112,8 +112,8 @@ class RolloutConfig:
     """Largest number of tokens per engine step."""
     max_model_len: int | None = None
     """Prompt + response. null: data.max_prompt_length + data.max_response_length."""
-    max_num_seqs: int = positive(256, may_change=True)
-    """Largest number of sequences decoded together."""
+    max_num_seqs: int | None = positive(None, may_change=True)
+    """Largest number of sequences decoded together. null: 512 on CUDA, 256 on CPU."""
     enable_chunked_prefill: bool = True
     """Mix prefill and decode in one engine step."""
     enable_prefix_caching: bool = True

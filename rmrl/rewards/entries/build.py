@@ -12,6 +12,7 @@ from rmrl.errors import ConfigError, RewardError
 from rmrl.inference.engine_facts import engine_facts
 from rmrl.inference.precision import check_batch_invariant, resolve_dtype
 from rmrl.inference.reward_engine_base import EngineSpec, Runner
+from rmrl.inference.settings import REWARD_SEQUENCES
 from rmrl.models.adapter_inspect import check_fits, check_task, read_adapter
 from rmrl.models.checkpoint_inspect import (
     check_label_head,
@@ -253,7 +254,7 @@ def _engine(
         device=device,
         where=f"{where}.engine.dtype",
     )
-    stated = (*_RESIDENCY_KEYS, "threads", "name", "dtype")
+    stated = (*_RESIDENCY_KEYS, "threads", "name", "dtype", "max_num_seqs")
     passed = {key: value for key, value in settings.items() if key not in stated}
     if found is not None:
         check_fits(found, path, named=named, where=f"{where}.adapter")
@@ -267,6 +268,7 @@ def _engine(
         device=device,  # type: ignore[arg-type]
         dtype=dtype,
         threads=int(settings["threads"] or section.surroundings.threads),
+        max_num_seqs=int(settings["max_num_seqs"] or REWARD_SEQUENCES[device]),  # type: ignore[index]
         trust_remote_code=section.surroundings.trust_remote_code,
         name=name,
         **passed,

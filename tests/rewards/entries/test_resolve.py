@@ -43,11 +43,12 @@ class Place:
         *names: str,
         specs: dict[str, Any] | None = None,
         dirs: tuple[str, ...] = ("mine", "shipped"),
+        device: str = "cpu",
         **settings: Any,
     ) -> Resolved:
         config = RewardConfig(models=list(names), specs=specs or {}, **settings)
         folders = list(map(self.root.joinpath, dirs))
-        surroundings = Surroundings(device="cpu", threads=2, functions_dirs=folders)
+        surroundings = Surroundings(device=device, threads=2, functions_dirs=folders)
         return resolve_rewards(config, surroundings)
 
     def one(self, name: str, **settings: Any) -> RewardSpec:
@@ -105,6 +106,18 @@ def test_a_spec(place: Place):
     assert engine.threads == 2
     assert spec.dropin is not None
     assert spec.dropin.path.name == "how.py"
+
+
+@pytest.mark.parametrize(("device", "typed", "expected"), [
+    ("cpu", {}, 128), ("cuda", {}, 256), ("cuda", {"max_num_seqs": 7}, 7)
+])  # fmt: skip
+def test_requests_in_flight_follow_the_device_where_they_are_not_typed(
+    place: Place, device: str, typed: dict[str, int], expected: int
+):
+    entry = {"path": "judge", "function": "how", "engine": typed}
+    spec = place.one("x", specs={"x": entry}, device=device)
+    assert spec.engine is not None
+    assert spec.engine.max_num_seqs == expected
 
 
 def test_a_drop_in_with_its_own_defaults_which_a_spec_overrides_one_by_one(place: Place):
