@@ -28,7 +28,7 @@ from rmrl.inference.fake.reward_engine import FakeEngine
 from rmrl.inference.reward_engine_base import EngineSpec, GenerateRequest, PoolingRequest
 from rmrl.rewards.kinds.generative.reward import GenerativeReward
 from rmrl.rewards.residency import Residency, plan_engines
-from rmrl.rewards.session.items import ResponseRow
+from rmrl.rewards.session.items import ResponseRow, score_item
 from rmrl.rewards.session.scorer import Scorer
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.tokenizer import load_tokenizer
@@ -133,7 +133,8 @@ async def measure(args: argparse.Namespace) -> dict[str, float]:
     try:
         await scorer.score(rows(8, args.words, seed=0))
         for c, name in enumerate(("judge", "scalar")):
-            items = scorer.items_for(c, rows(args.items, args.words, seed=args.seed))
+            responses = rows(args.items, args.words, seed=args.seed)
+            items = [score_item(row, scorer.specs[c]) for row in responses]
             reader: Any = scorer.kind(c)
             kind = reader.kind
             started = time.perf_counter()

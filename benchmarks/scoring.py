@@ -36,7 +36,7 @@ from rmrl.inference.vllm.arguments import (
     EXACT_ENVIRONMENT,
     engine_arguments,
 )
-from rmrl.rewards.session.items import ResponseRow
+from rmrl.rewards.session.items import ResponseRow, score_item
 from rmrl.rewards.session.scorer import Scorer
 from rmrl.types import Prompt
 
@@ -225,7 +225,8 @@ async def compare(
         for c in range(len(scorer.specs)):
             reader: Any = scorer.kind(c)
             kind = reader.kind
-            rendered += [read.token_ids for read in kind.render(scorer.items_for(c, batch))]
+            items = [score_item(row, scorer.specs[c]) for row in batch]
+            rendered += [read.token_ids for read in kind.render(items)]
         order = list(seconds) if number % 2 else list(reversed(seconds))
         for name in order:
             spent = await (

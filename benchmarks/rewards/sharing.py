@@ -20,7 +20,7 @@ from benchmarks.rewards.rig import (
 )
 from benchmarks.rewards.solutions import Solutions, relabelled
 from rmrl.config.schema import RewardConfig, RewardEngineConfig
-from rmrl.rewards.session.items import ResponseRow
+from rmrl.rewards.session.items import ResponseRow, score_item
 from rmrl.rewards.session.scorer import Scorer
 
 JUDGES = ("copies", "checks", "union")
@@ -84,11 +84,12 @@ async def _step(scorer: Scorer, side: str, rows: list[ResponseRow]) -> Step:
 
 def compared_requests(scorer: Scorer, rows: list[ResponseRow]) -> tuple[bool, int]:
     """Whether both sides ask the engine the same things, and how many tokens these are."""
-    judges: list[Any] = [scorer.kind(c) for c in range(3)]
-    two = Counter(
-        read.token_ids for c in (0, 1) for read in judges[c].kind.render(scorer.items_for(c, rows))
-    )
-    union = Counter(
-        read.token_ids for read in judges[2].kind.render(scorer.items_for(2, as_union(rows)))
-    )
+
+    def asked(c: int, responses: list[ResponseRow]) -> Counter[tuple[int, ...]]:
+        kind: Any = scorer.kind(c)
+        items = [score_item(row, scorer.specs[c]) for row in responses]
+        return Counter(read.token_ids for read in kind.kind.render(items))
+
+    two = asked(0, rows) + asked(1, rows)
+    union = asked(2, as_union(rows))
     return two == union, sum(len(ids) * count for ids, count in two.items())

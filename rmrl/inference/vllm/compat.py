@@ -79,6 +79,7 @@ _WORKER_MEMBERS = (
     "init_device", "load_model", "sleep(level)", "wake_up(tags)",
     "reload_weights", "finish_weight_update",
 )  # fmt: skip
+_WORKER_FIELDS = ("distributed_init_method",)
 _TRANSFER_CALLS = (
     "init_weight_transfer_engine(init_info)", "start_weight_update",
     "update_weights(update_info)", "finish_weight_update",
@@ -126,9 +127,10 @@ USES = (
         "vllm.v1.engine.detokenizer:IncrementalDetokenizer",
         members=("from_new_request", "update", "get_next_output_text"),
     ),
-    Use("vllm.v1.worker.cpu_worker:CPUWorker", members=_WORKER_MEMBERS),
+    Use("vllm.v1.worker.cpu_worker:CPUWorker", _WORKER_FIELDS, members=_WORKER_MEMBERS),
     Use(
         "vllm.v1.worker.gpu_worker:Worker",
+        _WORKER_FIELDS,
         members=_WORKER_MEMBERS,
         extended={"sleep": "method", "wake_up": "method"},
     ),

@@ -30,6 +30,8 @@ import torch
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.v1.worker.cpu_worker import CPUWorker
 
+from rmrl.inference.vllm.lone_store import in_memory
+
 HEAD_ROWS = 32
 """Rows that a head computes at once; missing ones are zeros."""
 Storages = list[tuple[torch.UntypedStorage, int]]
@@ -49,7 +51,11 @@ class SleepingCPUWorker(CPUWorker):
         self._pairs = False
 
     def init_device(self) -> None:
-        """Extend vLLM's method by seeded sampling in parts; see `rewind_discarded_draws`."""
+        """Extend vLLM's method by seeded sampling in parts; see `rewind_discarded_draws`. A single
+        worker leaves no file behind."""
+        self.distributed_init_method = in_memory(
+            self.distributed_init_method, processes=self.parallel_config.world_size
+        )
         super().init_device()
         rewind_discarded_draws(self.model_runner)
 

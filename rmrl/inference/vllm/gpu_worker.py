@@ -7,6 +7,7 @@ import logging
 import torch
 from vllm.v1.worker.gpu_worker import Worker
 
+from rmrl.inference.vllm.lone_store import in_memory
 from rmrl.inference.vllm.worker_extension import asleep_bytes
 
 _GREW = "Memory usage increased after sleeping"
@@ -21,6 +22,13 @@ class SleepingGPUWorker(Worker):
 
     asleep_bytes: int | None = None
     """Device memory that the sleeping process holds by PyTorch's count; None: awake."""
+
+    def init_device(self) -> None:
+        """Extend vLLM's method: a single worker leaves no file behind."""
+        self.distributed_init_method = in_memory(
+            self.distributed_init_method, processes=self.parallel_config.world_size
+        )
+        super().init_device()
 
     def sleep(self, level: int = 1) -> None:
         """Extend vLLM's method."""
