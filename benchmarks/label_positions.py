@@ -2,7 +2,7 @@
 prefill (vLLM's `prompt_logprob_token_ids`), against a request per criterion behind a shared
 beginning, as `kind: rubric` sends them.
 
-    python -m benchmarks.label_positions --judge .models/smollm2 --rows ../shared/data/pref/pandalm_human.jsonl
+    python -m benchmarks.label_positions --rows pandalm_human.jsonl
 
 Both sides run in transformers, float32, one response after another: vLLM reads chosen tokens of a
 prompt in its second model runner alone, which does not run on a CPU. The side `requests` computes

@@ -20,7 +20,7 @@ Verdict = Literal["pass", "fail", "not measurable", "note"]
 
 LEAST_ROWS = 5
 """Rows below which a share says nothing."""
-_MOST_EXAMPLES = 3
+MOST_EXAMPLES = 3
 _SEEN = 0.8
 
 
@@ -94,7 +94,7 @@ class Limits:
             high=measured["high"],
             power=f"{100 * self.smallest_share(count):.0f} % of rows",
             verdict=verdict,
-            examples=tuple(faulty[:_MOST_EXAMPLES]),
+            examples=tuple(faulty[:MOST_EXAMPLES]),
         )
 
     def never(self, name: str, tried: str, trials: Sequence[Trial], *, fault: str) -> Finding:
@@ -114,7 +114,7 @@ class Limits:
             high=measured["high"],
             power=f"{100 * (1 - (1 - _SEEN) ** (1 / len(trials))):.0f} % of rows",
             verdict=verdict,
-            examples=tuple(faulty[:_MOST_EXAMPLES]),
+            examples=tuple(faulty[:MOST_EXAMPLES]),
         )
 
     def share(self, faults: Sequence[bool]) -> dict[str, float]:

@@ -6,11 +6,9 @@ from __future__ import annotations
 import importlib.metadata
 import os
 from collections.abc import Mapping
-from typing import Literal
 
+from rmrl.inference.settings import Device
 from rmrl.inference.vllm import compat
-
-Device = Literal["cpu", "cuda"]
 
 BATCH_INVARIANT = "VLLM_BATCH_INVARIANT"
 _KEEP_DEVICES = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}

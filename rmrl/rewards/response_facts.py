@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 
-class Response(Protocol):
+class WithFacts(Protocol):
     """A row, or a component's input that was made from it."""
 
     @property
@@ -36,7 +36,7 @@ class Rows:
     """`data_source` of each response."""
 
     @classmethod
-    def of(cls, responses: Sequence[Response]) -> Rows:
+    def of(cls, responses: Sequence[WithFacts]) -> Rows:
         """Build from rows, or from any one component's inputs."""
         return cls(
             group_ids_B=np.asarray([each.group for each in responses], dtype=np.int64),

@@ -6,7 +6,8 @@ import pytest
 from packaging.version import Version
 
 from rmrl.inference import environment
-from rmrl.inference.environment import Device, engine_environment, exact_pinned_possible
+from rmrl.inference.environment import engine_environment, exact_pinned_possible
+from rmrl.inference.settings import Device
 from rmrl.inference.vllm import compat
 
 SETTINGS = "pinned_max_round_threshold_mb:16,pinned_max_cached_size_mb:16"

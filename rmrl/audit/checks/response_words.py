@@ -12,16 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import norm, pearsonr
 
-from rmrl.audit.finding import Example, Finding, Limits, Verdict, unmeasured
+from rmrl.audit.finding import MOST_EXAMPLES, Example, Finding, Limits, Verdict, unmeasured
 from rmrl.audit.subject import Case, Score
 
 NAME = "shortcuts.words of responses"
 LEAST_RESPONSES = 20
 """Responses with each label. Half as many have a word, and half as many lack it."""
 _TRIED = "words of wrong responses, beside the score of right ones"
-_MOST_CORRELATION = 0.6
+MOST_CORRELATION = 0.6
 _MOST_WORDS = 200
-_MOST_EXAMPLES = 3
 _WORD = re.compile(r"[^\W\d_]{2,}")
 
 
@@ -72,10 +71,10 @@ def words_of_responses(
     worst = max(lifts, key=lambda lift: (lift.reaches, lift.bound))
     verdict: Verdict = "pass"
     examples: list[Example] = []
-    if worst.reaches and worst.bound > _MOST_CORRELATION:
+    if worst.reaches and worst.bound > MOST_CORRELATION:
         verdict = "fail"
         for (case, score), has_word in zip(wrong, worst.with_word_N, strict=True):
-            if has_word and score.value >= middle and len(examples) < _MOST_EXAMPLES:
+            if has_word and score.value >= middle and len(examples) < MOST_EXAMPLES:
                 examples.append(case.example(score, f"half of the right ones get {middle:g}"))
     spread = norm.ppf(0.5 + confidence / 2) / math.sqrt(len(wrong) - 3)
     return Finding(
@@ -83,9 +82,9 @@ def words_of_responses(
         tried=_TRIED,
         rows=len(wrong) + len(right),
         found=f"'{worst.word}' has correlation {worst.correlation:.2f}, at most"
-        f" {_MOST_CORRELATION} accepted where wrong responses reach right ones",
+        f" {MOST_CORRELATION} accepted where wrong responses reach right ones",
         value=worst.correlation,
-        power=f"{math.tanh(math.atanh(_MOST_CORRELATION) + spread):.2f}",
+        power=f"{math.tanh(math.atanh(MOST_CORRELATION) + spread):.2f}",
         verdict=verdict,
         examples=tuple(examples),
     )

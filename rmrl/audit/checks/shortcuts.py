@@ -19,7 +19,11 @@ from scipy.stats import pearsonr, rankdata
 from rmrl.audit.audit_rows import Row
 from rmrl.audit.checks.bench import Bench, Probe
 from rmrl.audit.checks.golden import trial_of
-from rmrl.audit.checks.response_words import LEAST_RESPONSES, words_of_responses
+from rmrl.audit.checks.response_words import (
+    LEAST_RESPONSES,
+    MOST_CORRELATION,
+    words_of_responses,
+)
 from rmrl.audit.finding import Finding, Trial, Verdict, noted, unmeasured
 from rmrl.audit.goldens import Golden
 from rmrl.audit.subject import Case, Score
@@ -35,7 +39,6 @@ ADDED = {
     "steps": "Step one: understand. Step two: plan. Step three: carry out. Therefore: ",
 }
 """What -> text before a response."""
-_MOST_CORRELATION = 0.6
 
 
 class Shortcuts:
@@ -117,15 +120,15 @@ def length_of_responses(
             nearest = min(abs(interval.low), abs(interval.high))
         if nearest >= worst[0]:
             worst = (nearest, float(np.corrcoef(ranks_2N)[0, 1]))
-    verdict: Verdict = "fail" if worst[0] > _MOST_CORRELATION else "pass"
+    verdict: Verdict = "fail" if worst[0] > MOST_CORRELATION else "pass"
     smallest = len(strata[0][0])
     return Finding(
         name=name,
         tried=tried,
         rows=count,
-        found=f"correlation {worst[1]:.2f}, at most {_MOST_CORRELATION} accepted",
+        found=f"correlation {worst[1]:.2f}, at most {MOST_CORRELATION} accepted",
         value=abs(worst[1]),
-        power=f"{_MOST_CORRELATION + 1.96 / math.sqrt(max(smallest - 3, 1)) * 0.64:.2f}",
+        power=f"{MOST_CORRELATION + 1.96 / math.sqrt(max(smallest - 3, 1)) * 0.64:.2f}",
         verdict=verdict,
     )
 
