@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +27,7 @@ from matplotlib.figure import Figure
 from rmrl.rewards.dropins.dropin import load_dropin
 from rmrl.rewards.session.trend import Opposition
 from rmrl.telemetry import jsonl
+from rmrl.telemetry.hints import HINTS_FILE
 
 ROOT = Path(__file__).resolve().parents[2]
 HALF_WIDTH = 2
@@ -35,7 +35,6 @@ HALF_WIDTH = 2
 LOSS = 0.1
 LATEST = 16
 """Steps in which a watcher has to be asked before its first hint can come."""
-HINT = re.compile(r"step (\d+): look at .*")
 COLUMNS = 3
 SHARES = (0.05, 0.1, 0.25, 0.5, 1.0)
 DRAWS = 10
@@ -112,16 +111,10 @@ def by_share(steps: Sequence[np.ndarray]) -> dict[str, list[int | None]]:
 
 
 def told(run: Path) -> tuple[list[int], list[str]]:
-    """Steps of the watcher's hints in run.log, and the lines of all hints."""
-    steps: list[int] = []
-    lines: list[str] = []
-    for line in (run / "run.log").read_text(encoding="utf-8").splitlines():
-        hint = HINT.search(line)
-        if hint:
-            lines.append(hint[0])
-            if "and the watcher truth falls" in hint[0]:
-                steps.append(int(hint[1]))
-    return steps, lines
+    """Steps of the watcher's hints, and the lines of all hints."""
+    hints = list(jsonl.read(run / HINTS_FILE))
+    steps = [hint["step"] for hint in hints if "and the watcher truth falls" in hint["hint"]]
+    return steps, [hint["hint"] for hint in hints]
 
 
 def read(run: Path) -> dict[str, Any]:

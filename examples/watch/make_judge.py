@@ -1,138 +1,103 @@
-"""Make a weak judge for the policy of examples/arithmetic: a scalar reward model of 0.8M parameters
-that has seen one mistake alone.
+"""Make a weak judge for the policy of examples/arithmetic: `rmrl train-rm` on pairs that show one
+mistake alone.
 
-    python examples/watch/make_judge.py --policy .models/tiny-arith --out .models/tiny-arith-judge
+    python examples/watch/make_judge.py --policy .models/tiny-arith --out .models/weak_judge
 
-The policy's body with a head of one label is trained on pairs of answers to the training questions
-of make_data.py, the right one and the one that is one too high, which is the mistake the policy
-makes. The loss is that of Bradley and Terry, -log sigmoid(s(right) - s(wrong)). Everything follows
-from --seed. At the end it is told how the judge rates, on held-out questions, mistakes that it was
+The better response of a pair is the right answer, the worse one is one too high, which is the
+mistake that the policy makes. Training and held-out pairs ask the two sets of questions of
+make_data.py. At the end the judge scores answers to held-out questions with mistakes that it was
 never shown.
 """
 
 from __future__ import annotations
 
 import argparse
-import random
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+
+from rmrl import Rewards
+from rmrl.cli import main as rmrl
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "arithmetic"))
 from make_data import split
 
-if TYPE_CHECKING:
-    import torch
-
 MISTAKE = 1
-"""What a wrong answer of the training pairs is above the right one."""
+"""What a wrong answer of the pairs is above the right one."""
 OFFSETS = (-20, -10, -5, -2, -1, 0, 1, 2, 5, 10, 20)
-"""Answers about which the last lines tell the judge's mean score, as differences from the right
-one."""
+"""Answers whose mean score is shown, as differences from the right one."""
+ON_THIS_MACHINE = ("trainer.device=cpu", "trainer.threads_per_process=1")
 
 
-def off_by(pairs: Sequence[tuple[str, str]], offset: int) -> list[tuple[str, str]]:
-    """(question, answer + offset) of (question, answer) pairs."""
-    return [(question, str(int(answer) + offset)) for question, answer in pairs]
+def off_by(answer: str, offset: int) -> str:
+    """Return an answer that is wrong by `offset`."""
+    return str(int(answer) + offset)
 
 
-def encoded(tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> dict[str, torch.Tensor]:
-    """input_ids and attention_mask of the conversations, int64 [N, S], right-padded, as the kind
-    bradley_terry renders them."""
-    import torch
-
-    rows: list[list[int]] = []
-    for question, answer in pairs:
-        turns = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
-        rows.append(tokenizer.apply_chat_template(turns, return_dict=False))
-    shape = (len(rows), max(map(len, rows)))
-    tokens = torch.full(shape, tokenizer.pad_token_id)
-    mask = torch.zeros(shape, dtype=torch.int64)
-    for i, row in enumerate(rows):
-        tokens[i, : len(row)] = torch.tensor(row)
-        mask[i, : len(row)] = 1
-    return {"input_ids": tokens, "attention_mask": mask}
+def write_pairs(questions: Sequence[tuple[str, str]], path: Path) -> Path:
+    """Write a pair for each (question, answer)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        for question, answer in questions:
+            wrong = off_by(answer, MISTAKE)
+            print(json.dumps({"prompt": question, "chosen": answer, "rejected": wrong}), file=file)
+    return path
 
 
-def scores(judge: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> torch.Tensor:
-    """The judge's logits for (question, answer) pairs, shape [N]."""
-    return judge(**encoded(tokenizer, pairs)).logits[:, 0]
+def train(policy: Path, data: Path, out: Path, more: Sequence[str]) -> int:
+    """Write the pairs and train the judge on them; return the exit status of `rmrl train-rm`."""
+    training, held_out = split()
+    return rmrl(
+        [
+            "train-rm",
+            f"data.train_files={write_pairs(training, data / 'pairs.jsonl')}",
+            f"data.val_files={write_pairs(held_out, data / 'held_out.jsonl')}",
+            f"model.path={policy}",
+            f"out={out}",
+            "data.train_batch_size=64",
+            "data.max_length=64",
+            "trainer.total_training_steps=300",
+            "optim.lr=5e-4",
+            "fsdp_config.param_dtype=null",
+            "model.enable_gradient_checkpointing=false",
+            "gate.engines=[hf]",
+            *ON_THIS_MACHINE,
+            *more,
+        ]
+    )
 
 
-def train(judge: Any, tokenizer: Any, options: argparse.Namespace) -> None:
-    """AdamW on batches of training questions, each with its right and its wrong answer."""
-    import torch
-
-    right, _ = split()
-    wrong = off_by(right, MISTAKE)
-    shuffler = random.Random(options.seed)
-    optimizer = torch.optim.AdamW(judge.parameters(), lr=options.lr, weight_decay=0.01)
-    for step in range(1, options.steps + 1):
-        rows = shuffler.sample(range(len(right)), options.batch)
-        both = scores(judge, tokenizer, [right[i] for i in rows] + [wrong[i] for i in rows])
-        margin_N = both[: options.batch] - both[options.batch :]
-        loss = -torch.nn.functional.logsigmoid(margin_N).mean()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(judge.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        if step % 50 == 0 or step == options.steps:
-            print(f"step {step:4d}  loss {loss.item():.3f}", flush=True)
+def mean_scores(judge: Path) -> dict[int, float]:
+    """Return the judge's mean score of held-out answers for each of OFFSETS."""
+    _, held_out = split()
+    questions = [question for question, _ in held_out]
+    answers = [[off_by(answer, offset) for offset in OFFSETS] for _, answer in held_out]
+    section: dict[str, Any] = {"reward": str(judge / "reward.yaml"), "trainer": {"device": "cpu"}}
+    with Rewards(section) as rewards:
+        table = rewards.score(questions, answers)
+    return dict(zip(OFFSETS, np.mean(table["reward"], axis=0), strict=True))
 
 
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train, then show what the judge knows and what it only believes."""
     parser = argparse.ArgumentParser(
         description="Make a judge of small sums that has seen one mistake alone."
     )
-    parser.add_argument(
-        "--policy",
-        type=Path,
-        default=Path(".models/tiny-arith"),
-        help="folder of the policy, whose weights it starts from (default: .models/tiny-arith)",
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path(".models/tiny-arith-judge"),
-        help="folder of the judge (default: .models/tiny-arith-judge)",
-    )
-    parser.add_argument("--steps", type=int, default=300, help="training steps (default: 300)")
-    parser.add_argument("--batch", type=int, default=64, help="questions per step (default: 64)")
-    parser.add_argument("--lr", type=float, default=5e-4, help="learning rate (default: 0.0005)")
-    parser.add_argument(
-        "--seed", type=int, default=0, help="the head and the order of questions (default: 0)"
-    )
-    return parser.parse_args(argv)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Train, tell what the judge knows and what it only believes, save."""
-    import torch
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    options = parse(argv)
-    # One thread: the result then does not depend on the number of cores.
-    torch.set_num_threads(1)
-    torch.manual_seed(options.seed)
-    tokenizer = AutoTokenizer.from_pretrained(options.policy)
-    judge = AutoModelForSequenceClassification.from_pretrained(options.policy, num_labels=1)
-    train(judge.train(), tokenizer, options)
-    judge.eval()
-    _, held_out = split()
-    with torch.no_grad():
-        right_N = scores(judge, tokenizer, held_out)
-        better = (right_N > scores(judge, tokenizer, off_by(held_out, MISTAKE))).float().mean()
-        print(f"prefers the right answer to one that is {MISTAKE} too high on {better:.3f} of")
-        print(f"{len(held_out)} held-out questions; mean scores of other answers to them:")
-        for offset in OFFSETS:
-            mean = scores(judge, tokenizer, off_by(held_out, offset)).mean()
+    parser.add_argument("--policy", type=Path, default=Path(".models/tiny-arith"))
+    parser.add_argument("--data", type=Path, default=Path(".data/watch"))
+    parser.add_argument("--out", type=Path, default=Path(".models/weak_judge"))
+    options, more = parser.parse_known_args(argv)
+    status = train(options.policy, options.data, options.out, more)
+    if status == 0:
+        print("mean score of answers to held-out questions:")
+        for offset, mean in mean_scores(options.out).items():
             print(f"  right {offset:+3d}: {mean:+.2f}")
-    judge.save_pretrained(options.out)
-    tokenizer.save_pretrained(options.out)
-    print(f"saved to {options.out}")
+    return status
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

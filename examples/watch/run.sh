@@ -1,27 +1,22 @@
 #!/usr/bin/env bash
 # A policy that learns to please a weak judge, and a watcher that says so.
 #   bash examples/watch/run.sh [key=value ...]
-# HONEST=1: the rule that watches is also the reward, so that there is nothing to be said.
+# BESIDE=1: the rule is rewarded beside the judge. HONEST=1: the rule alone is the reward.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 python=${PYTHON_BIN:-.venv/bin/python}
 models=${MODELS:-.models}
 
 [[ -f $models/tiny-arith/config.json ]] || "$python" examples/arithmetic/make_tiny_policy.py --out "$models/tiny-arith"
-[[ -f $models/tiny-arith-judge/config.json ]] || "$python" examples/watch/make_judge.py --policy "$models/tiny-arith" --out "$models/tiny-arith-judge"
+[[ -f $models/weak_judge/reward.yaml ]] || "$python" examples/watch/make_judge.py --policy "$models/tiny-arith" --out "$models/weak_judge"
 
+judge=(reward="$models/weak_judge/reward.yaml" reward.engine.name=hf)
 if ((${HONEST:-0})); then
     reward=(reward.models=[arithmetic,truth] trainer.experiment_name=honest)
+elif ((${BESIDE:-0})); then
+    reward=("${judge[@]}" reward.models=[weak_judge,arithmetic,truth] reward.weights=[0.1,1,0] trainer.experiment_name=beside)
 else
-    reward=(
-        reward.models=[judge,truth]
-        reward.specs.judge.kind=bradley_terry
-        reward.specs.judge.path="$models/tiny-arith-judge"
-        reward.engine.name=hf
-        reward.engine.dtype=float32
-        reward.engine.max_model_len=64
-        trainer.experiment_name=judge
-    )
+    reward=("${judge[@]}" reward.models=[weak_judge,truth] trainer.experiment_name=judge)
 fi
 
 # The job of examples/arithmetic with another reward and smaller steps; of a key given twice the last counts.

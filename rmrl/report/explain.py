@@ -79,12 +79,15 @@ def rules_of(reward: Mapping[str, Any]) -> Rules:
     weights = reward.get("weights") or [1.0] * len(names)
     shared = reward.get("transforms") or {}
     specs = reward.get("specs") or {}
+    by_name = dict(zip(names, weights, strict=False))
     chains: dict[str, Chain | None] = {}
     for name in names:
         entries = shared.get(name)
         spec = specs.get(name)
         if isinstance(spec, Mapping) and spec.get("transform") is not None:
             entries = spec["transform"]
+        if isinstance(spec, Mapping) and spec.get("watch") is not None:
+            by_name[name] = 0.0
         if entries is not None:
             try:
                 chains[name] = chain_of(parse_transforms(entries, name), name)
@@ -95,6 +98,6 @@ def rules_of(reward: Mapping[str, Any]) -> Rules:
         combine=str(reward.get("combine") or defaults.combine),
         gates=tuple(reward.get("gates") or ()),
         gate_above=float(reward.get("gate_above") or defaults.gate_above),
-        weights=dict(zip(names, weights, strict=False)),
+        weights=by_name,
         chains=chains,
     )

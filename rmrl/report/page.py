@@ -28,6 +28,7 @@ from rmrl.report.numbers import Numbers, gathered
 from rmrl.report.sources import Source
 from rmrl.report.texts import Texts, chosen, sample_columns, short
 from rmrl.report.times import time_spent
+from rmrl.telemetry import jsonl
 
 _STYLES = ("uplot.min.css", "report.css")
 _SCRIPTS = (
@@ -105,9 +106,21 @@ def source_data(source: Source, numbers: Numbers, texts: Texts, *, limit: int) -
         "length": statistics.length_bias(numbers),
         "verdicts": statistics.verdicts(numbers),
         "times": time_spent(source, responses=len(numbers)),
+        "hints": hints_of(source),
         "curves": curves,
         "samples": columns,
     }
+
+
+def hints_of(source: Source) -> list[list[int | str]]:
+    """Return each hint's step and text."""
+    if source.hints is None:
+        return []
+    hints: list[list[int | str]] = []
+    for row in jsonl.read(source.hints):
+        if "hint" in row:
+            hints.append([row["step"], str(row["hint"]).removeprefix(f"step {row['step']}: ")])
+    return hints
 
 
 def _about(source: Source, rules: Rules) -> list[list[str]]:

@@ -18,6 +18,7 @@ from rmrl.data.column_names import DEFAULT_NAMES, ColumnNames
 from rmrl.errors import ConfigError, DataError
 from rmrl.files import DATA_SUFFIXES
 from rmrl.offline.manifest import summary_file
+from rmrl.telemetry.hints import HINTS_FILE
 from rmrl.telemetry.transcripts import SAMPLES_FILE
 
 METRICS_FILE = "metrics.jsonl"
@@ -34,6 +35,8 @@ class Source:
     samples: Path
     metrics: Path | None = None
     """Metrics by step, where it is a run."""
+    hints: Path | None = None
+    """Lines that the run's monitor wrote."""
     summary: Path | None = None
     """Statistics that `rmrl score` wrote beside a scored file."""
     reward: Mapping[str, Any]
@@ -89,7 +92,6 @@ def source_of(
             f"{path} {state}; need the folder of a run "
             "(runs/<project>/<experiment>) or a file that rmrl score wrote"
         )
-    metrics = path / METRICS_FILE
     configs = sorted(path.glob(_CONFIG_FILES), key=lambda file: file.stat().st_mtime)
     facts: dict[str, str] = {}
     if configs:
@@ -97,10 +99,18 @@ def source_of(
             reward = _reward_section(configs[-1])
         facts |= _model(read_yaml(configs[-1]))
     facts |= _start(path / _RUN_FILE)
-    source = Source(label=label, samples=samples, reward=reward, about=facts)
-    if metrics.is_file():
-        return dataclasses.replace(source, metrics=metrics)
-    return source
+    return Source(
+        label=label,
+        samples=samples,
+        metrics=_present(path / METRICS_FILE),
+        hints=_present(path / HINTS_FILE),
+        reward=reward,
+        about=facts,
+    )
+
+
+def _present(path: Path) -> Path | None:
+    return path if path.is_file() else None
 
 
 def _reward_section(path: Path) -> Mapping[str, Any]:

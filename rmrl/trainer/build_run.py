@@ -22,6 +22,7 @@ from rmrl.logs import write_to
 from rmrl.rewards.residency import Residency
 from rmrl.rewards.session.monitor import Monitor
 from rmrl.telemetry.clock import StepClock
+from rmrl.telemetry.hints import HintFile
 from rmrl.telemetry.sinks import SinkContext, open_sinks
 from rmrl.telemetry.transcripts import SampleWriter
 from rmrl.tokenizer import load_tokenizer
@@ -244,4 +245,5 @@ def _telemetry(checked: Checked, resume_step: int | None) -> Telemetry:
             resume_step=resume_step,
         ),
         val_samples=SampleWriter(checked.out_dir / "val_samples.jsonl", resume_step=resume_step),
+        hints=HintFile(checked.out_dir, resume_step=resume_step),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from rmrl.telemetry.clock import StepClock
+from rmrl.telemetry.hints import HintFile
 from rmrl.telemetry.names import score_metrics
 from rmrl.telemetry.sample_table import sample_table
 from rmrl.telemetry.sample_text import sample_text
@@ -18,11 +19,12 @@ from rmrl.types import Metrics
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Telemetry:
-    """Sinks of metrics and files of samples. Opened after the resume step is known."""
+    """Sinks of metrics, and files of samples and hints. Opened after the resume step is known."""
 
     sinks: Sinks
     samples: SampleWriter
     val_samples: SampleWriter
+    hints: HintFile
 
     def log_step(
         self,
@@ -74,3 +76,4 @@ class Telemetry:
         self.sinks.close()
         self.samples.close()
         self.val_samples.close()
+        self.hints.close()

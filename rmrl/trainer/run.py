@@ -459,8 +459,7 @@ class Run:
         every = self.config.trainer.log_sample_freq
         if every > 0 and (self.step == 1 or self.step % every == 0):
             self.telemetry.show_samples(self.step, scored)
-        for hint in hints:
-            _log.warning(hint)
+        self.telemetry.hints.write(self.step, hints)
         self._step_is_finished()
         self.clock.restart()
 

@@ -67,6 +67,10 @@ def test_the_script_is_bash_and_executable(name: str):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_what_it_gives_has_no_problem_and_names_rewards_that_ship(name: str, tmp_path: Path):
+    judge = tmp_path / "weak_judge"  # of examples/watch, as `rmrl train-rm` writes it
+    judge.mkdir()
+    section = "models: [weak_judge]\nspecs: {weak_judge: {kind: bradley_terry, path: best}}\n"
+    (judge / "reward.yaml").write_text(section)
     for size in "01":
         config = Given(name, tmp_path, "trainer.seed=7", SMALL=size).config()
         assert config_problems(config) == []

@@ -1,11 +1,9 @@
 """The watched run: what its curve calls the right step, by hand; what was recorded, replayed; and
-the maker of its judge."""
+the pairs of its judge."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -65,12 +63,13 @@ def test_where_the_first_hint_should_be(
     assert curve.is_right(30, due, hints) is right
 
 
-def test_the_steps_of_hints_are_read_from_the_log(curve: ModuleType, tmp_path: Path) -> None:
+def test_the_steps_of_the_watchers_hints_are_read(curve: ModuleType, tmp_path: Path) -> None:
     hint = "step 48: look at samples 1 and 2 of this step in samples.jsonl: the reward rises (+1 a"
     hint += " step) and the watcher truth falls (-1) since step 33"
     other = "step 50: look at sample 3 of this step in samples.jsonl: a and b disagree"
-    lines = ["12:00 INFO step 47: reward 0.5", f"12:01 WARNING {hint}", f"12:02 WARNING {other}"]
-    (tmp_path / "run.log").write_text("\n".join(lines), encoding="utf-8")
+    rows = [{"step": 48, "hint": hint}, {"step": 50, "hint": other}]
+    lines = [json.dumps(row) + "\n" for row in rows]
+    (tmp_path / "hints.jsonl").write_text("".join(lines), encoding="utf-8")
     assert curve.told(tmp_path) == ([48], [hint, other])
 
 
@@ -89,27 +88,10 @@ def test_the_recorded_runs_give_the_same_when_they_are_watched_again(
     assert found[:1] == run["hints"][:1]
 
 
-def test_a_judge_is_made_of_a_policy(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from transformers import AutoModelForSequenceClassification
-
-    monkeypatch.setattr(sys, "path", [*sys.path])
+def test_the_judge_sees_the_policys_mistake_alone(tmp_path: Path) -> None:
     make_judge = script("make_judge")
-    assert make_judge.off_by([("3-4=", "-1"), ("9+1=", "10")], 1) == [("3-4=", "0"), ("9+1=", "11")]
-    policy = importlib.import_module("make_tiny_policy")
-    tokenizer = policy.character_tokenizer()
-    read = make_judge.encoded(tokenizer, [("1+2=", "3"), ("9+1=", "10")])
-    assert tokenizer.batch_decode(read["input_ids"]) == [
-        "<bos><|user|>1+2=<|assistant|>3<eos><pad>",
-        "<bos><|user|>9+1=<|assistant|>10<eos>",
+    pairs = make_judge.write_pairs([("3-4=", "-1"), ("9+1=", "10")], tmp_path / "pairs.jsonl")
+    assert [json.loads(line) for line in pairs.read_text().splitlines()] == [
+        {"prompt": "3-4=", "chosen": "-1", "rejected": "0"},
+        {"prompt": "9+1=", "chosen": "10", "rejected": "11"},
     ]
-    assert read["attention_mask"].sum(1).tolist() == [9, 10]
-    model = policy.tiny_llama(policy.VOCAB_SIZE, max_length=policy.MAX_LENGTH, seed=0)
-    policy.save(model, tokenizer, tmp_path / "policy")
-    out = tmp_path / "judge"
-    make_judge.main(["--policy", str(tmp_path / "policy"), "--out", str(out), "--steps", "2"])
-    assert "prefers the right answer to one that is 1 too high on" in capsys.readouterr().out
-    judge, told = AutoModelForSequenceClassification.from_pretrained(out, output_loading_info=True)
-    assert judge.config.num_labels == 1
-    assert not told["missing_keys"]

@@ -117,6 +117,21 @@ def test_the_overview_says_what_the_run_was(run: Path) -> None:
     ]
 
 
+def test_the_overview_shows_the_hints_of_a_run(run: Path) -> None:
+    assert data_of(render(sources([run])), "data")["sources"][0]["hints"] == []
+    rows = [{"step": 2, "hint": f"step 2: look at sample 1: {HOSTILE}"}, {"step": 2}]
+    (run / "hints.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"st')
+    hints = data_of(render(sources([run])), "data")["sources"][0]["hints"]
+    assert hints == [[2, f"look at sample 1: {HOSTILE}"]]
+
+
+def test_a_watcher_has_no_weight(run: Path) -> None:
+    config = run / "config.yaml"
+    config.write_text("reward: {models: [rule, judge], specs: {judge: {watch: {rows: 0.25}}}}")
+    source = data_of(render(sources([run])), "data")["sources"][0]
+    assert source["about"][0] == ["rewards", "rule (weight 1), judge (weight 0)"]
+
+
 def test_the_overview_says_where_the_time_went(run: Path) -> None:
     times = data_of(render(sources([run])), "data")["sources"][0]["times"]
     assert (times["seconds"], times["of"]) == (3.0, "1 step")

@@ -35,6 +35,7 @@ from rmrl.rewards.session.monitor import Monitor
 from rmrl.rewards.session.scorer import Scorer
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.telemetry.clock import StepClock
+from rmrl.telemetry.hints import HintFile
 from rmrl.telemetry.sinks import SinkContext, open_sinks
 from rmrl.telemetry.transcripts import SampleWriter
 from rmrl.trainer.check_algorithm import critic_settings, needs_critic
@@ -230,6 +231,7 @@ def fake_run(
             sinks=open_sinks(config.trainer.logger, context),
             samples=SampleWriter(samples, resume_step=resume_step),
             val_samples=SampleWriter(val, resume_step=resume_step),
+            hints=HintFile(out, resume_step=resume_step),
         )
 
     group = TrainGroup(WorkerGroup(parts.workers), timeout_s=PATIENCE_S, offloads=False)  # type: ignore[arg-type]

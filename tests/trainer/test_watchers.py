@@ -127,6 +127,9 @@ def test_the_watcher_says_when_the_weak_judge_is_exploited(
     message = next(m for m in caplog.messages if "the watcher truth falls" in m)
     assert "since step 33, over 16 steps in which it was asked" in message
     assert lines[47]["monitor/hints"] == 1.0
+    written = records(tmp_path / "run" / "hints.jsonl")
+    assert [row["hint"] for row in written] == [m for m in caplog.messages if ": look at " in m]
+    assert message in [row["hint"] for row in written if row["step"] == 48]
 
 
 def test_a_policy_that_does_what_was_meant_gives_no_hint(
@@ -160,6 +163,8 @@ def test_a_resumed_run_asks_about_the_same_rows_and_says_the_same(
     resumed = metrics(tmp_path / "broken", total_steps=55, watch=watch, **SLOWER)
     assert expected != []
     assert hints(caplog.messages) == expected
+    files = [tmp_path / name / "run" / "hints.jsonl" for name in ("whole", "broken")]
+    assert files[0].read_text() == files[1].read_text()
     keys = ("step", "reward/mean", "score/truth/mean", "score/truth/skipped")
     for one, other in zip(whole, resumed, strict=True):
         assert {key: one.get(key) for key in keys} == {key: other.get(key) for key in keys}

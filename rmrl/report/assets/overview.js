@@ -4,6 +4,7 @@ function overview(report) {
   const parts = [
     el("div", { className: "figures" }, report.sources.map((source, number) => figures(source, number, report))),
     highlights(report),
+    ...perSource(report, "Hints", "Where the run found samples worth reading. A hint is no proof.", hints),
     section("Over the steps", ...curves(report)),
     section("Distributions", ...histograms(report)),
     ...perSource(report, "Correlations", "Pearson's r over responses that have both.", correlations),
@@ -53,6 +54,11 @@ function figures(source, number, report) {
     el("dl", { className: "about" }, source.about.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, text)))),
     el("dl", { className: "kpis" }, entries.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
     note ? el("p", { className: "note" }, note) : null);
+}
+
+function hints(source) {
+  if (!source.hints.length) return null;
+  return el("dl", { className: "about" }, source.hints.map(([step, text]) => el("div", {}, el("dt", {}, `step ${step}`), el("dd", {}, text))));
 }
 
 function highlights(report) {
