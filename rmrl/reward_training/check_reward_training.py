@@ -196,8 +196,8 @@ def _refuse_too_few(config: RewardTrainingConfig, train: Tokenized, processes: i
     size = config.data.train_batch_size
     if len(train.items) < size:
         raise DataError(
-            f"{len(train.items)} training rows are left, {len(train.dropped)} were dropped (the"
-            f" longest has {max(train.lengths, default=0)} tokens, and"
+            f"training rows: {len(train.items)} left, {len(train.dropped)} dropped (the longest has"
+            f" {max(train.lengths, default=0)} tokens, and"
             f" data.max_length={config.data.max_length}), and a step takes"
             f" data.train_batch_size={size}: give more rows or a smaller batch"
         )

@@ -37,6 +37,20 @@ class Example:
     """The probability of each answer."""
 
     @property
+    def has_prompt(self) -> bool:
+        """Whether the prompt has text."""
+        if isinstance(self.prompt, str):
+            return bool(self.prompt.strip())
+        return any(turn["content"].strip() for turn in self.prompt)
+
+    @property
+    def is_conversation(self) -> bool:
+        """Whether the prompt is more than one turn of the user."""
+        return not isinstance(self.prompt, str) and [turn["role"] for turn in self.prompt] != [
+            "user"
+        ]
+
+    @property
     def key(self) -> str:
         """The prompt as one text, to compare prompts by. Rows without one have their responses."""
         if isinstance(self.prompt, str):
@@ -62,8 +76,11 @@ class Example:
     @property
     def score_items(self) -> list[ScoreItem]:
         """The responses as a reward sees them."""
+        prompt = self.prompt
+        if not isinstance(prompt, str) and not self.is_conversation:
+            prompt = prompt[0]["content"]
         return [
-            ScoreItem(prompt_id=self.place, messages=(), response=text, rm_prompt=self.prompt)
+            ScoreItem(prompt_id=self.place, messages=(), response=text, rm_prompt=prompt)
             for text in self.responses
         ]
 

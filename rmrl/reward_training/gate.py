@@ -22,7 +22,7 @@ from rmrl.reward_training.check_reward_training import CheckedRewardTraining
 from rmrl.reward_training.example import Example
 from rmrl.reward_training.labelled_batch import Item
 from rmrl.reward_training.plain_scores import PlainScores
-from rmrl.reward_training.results import adapter_spec, best_folder
+from rmrl.reward_training.results import adapter_spec, gate_spec
 from rmrl.reward_training.tokens import Tokenized
 from rmrl.reward_training.training import BEST, State
 
@@ -88,13 +88,11 @@ async def compare_engines(
         if importlib.util.find_spec(_PACKAGES.get(engine, engine)) is None:
             skipped[engine] = "not installed"
             continue
-        scores[engine] = await engine_scores(
-            checked, examples, engine, reading.gate_spec(best_folder(checked))
-        )
+        scores[engine] = await engine_scores(checked, examples, engine, gate_spec(checked))
         if checked.config.model.lora_rank and engine in reading.merged_only:
             skipped[f"{engine}, not merged"] = "the engine loads no such adapter"
         elif checked.config.model.lora_rank:
-            beside = adapter_spec(checked, reading.gate_spec(""))
+            beside = adapter_spec(checked, gate_spec(checked))
             scores[f"{engine}, not merged"] = await engine_scores(checked, examples, engine, beside)
     base = np.asarray(_flat(map(reading.scores, plain.outputs)))
     tolerance = _tolerance(checked, base)

@@ -9,6 +9,7 @@ from typing import Any
 
 from rmrl.config.schema import RewardDataConfig
 from rmrl.data.column_names import ColumnNames
+from rmrl.data.surrogates import replaced
 from rmrl.errors import DataError
 from rmrl.evaluation.formats.fields import Fields
 from rmrl.evaluation.read_items import raw_rows
@@ -55,15 +56,21 @@ def read_examples(
                     f" {', '.join(among)}; choose another objective=..., or name the columns with"
                     " data.columns"
                 )
-        row = Fields(place=place, number=number, values=values, names=names)
+        row = Fields(place=place, number=number, values=replaced(values), names=names)
         names.see(values)
-        examples.append(_asked(form.example(row), data))
+        examples.append(_whole(form.example(row), data))
     names.refuse_unseen(data.columns)
     return examples
 
 
-def _asked(example: Example, data: RewardDataConfig) -> Example:
-    """Return the example, with the question of all rows where it has answers and no question."""
+def _whole(example: Example, data: RewardDataConfig) -> Example:
+    """Return the example, with the question of all rows where it has answers and no question.
+    Raises DataError where the prompt or the question is missing."""
+    if not example.has_prompt:
+        raise DataError(
+            f"{example.place}: saw no prompt; need text in the column `prompt`, or turns or lines"
+            " before the response that all responses share; mend or drop the row"
+        )
     if example.question or not example.answers:
         return example
     if not data.question:

@@ -17,6 +17,7 @@ from rmrl.reward_training.check_reward_training import CheckedRewardTraining
 from rmrl.reward_training.data_report import data_tables
 from rmrl.reward_training.held_out import TRAINED, UNTRAINED
 from rmrl.reward_training.training import ADAPTER, BEST, Outputs, State, run_figures
+from rmrl.rewards.specs.spec import WHOLE_PROMPT
 
 REPORT = "report.json"
 REWARD = "reward.yaml"
@@ -63,6 +64,8 @@ def report_tables(checked: CheckedRewardTraining, report: dict[str, Any]) -> lis
         tables.append(checked.objective.table(report["judges"]))
     run = report["run"]
     facts = [["run", ""], ["steps", str(run["steps"])], ["best at step", str(run["best_step"])]]
+    if run["skipped_updates"]:
+        facts.append(["steps without an update", str(run["skipped_updates"])])
     facts.append(["tokens", str(run["tokens"])])
     facts.append(["seconds of updates", f"{run['seconds']:.0f}"])
     if "accuracy" in report["last"]:
@@ -93,7 +96,22 @@ def best_folder(checked: CheckedRewardTraining) -> str:
 def reward_spec(checked: CheckedRewardTraining) -> dict[str, Any]:
     """Return the entries of a reward that scores with the trained model."""
     examples = [*checked.split.train, *checked.split.held_out]
-    return checked.objective.reading.reward_spec(best_folder(checked), examples)
+    spec = checked.objective.reading.reward_spec(best_folder(checked), examples)
+    return {**spec, **_prompt_entries(checked)}
+
+
+def gate_spec(checked: CheckedRewardTraining) -> dict[str, Any]:
+    """Return the entries of a reward that the gate scores rows with."""
+    spec = checked.objective.reading.gate_spec(best_folder(checked))
+    return {**spec, **_prompt_entries(checked)}
+
+
+def _prompt_entries(checked: CheckedRewardTraining) -> dict[str, Any]:
+    """The entry with which a reward reads the turns that were trained on."""
+    examples = [*checked.split.train, *checked.split.held_out]
+    if any(example.is_conversation for example in examples):
+        return {"rm_prompt": WHOLE_PROMPT}
+    return {}
 
 
 def adapter_spec(checked: CheckedRewardTraining, spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rmrl.errors import CheckpointError, Interrupted
+from rmrl.errors import CheckpointError, Interrupted, RewardError
 from rmrl.reward_training.check_reward_training import CheckedRewardTraining
 from rmrl.reward_training.labelled_batch import Item
 from rmrl.reward_training.process_group import ProcessGroup
@@ -58,6 +58,8 @@ class State:
     """Validations since the best one."""
     seconds: float = 0.0
     tokens: int = 0
+    skipped: int = 0
+    """Steps whose update was left out because a gradient was not finite."""
     peak_bytes: int = 0
 
 
@@ -85,6 +87,12 @@ class Training:
             items = self._batch(state.step)
             metrics = await self.group.update(items)
             state.step += 1
+            state.skipped += int(metrics["train/skipped_updates"])
+            if metrics["train/skipped_updates"] and state.skipped == 1:
+                _log.warning(
+                    f"step {state.step} left the weights as they were: a gradient was not finite."
+                    " Further steps like it are counted in the report"
+                )
             state.tokens += sum(sum(map(len, item.tokens)) for item in items)
             spread = metrics.pop("train/score_squared", 0.0) - metrics.get("train/score", 0.0) ** 2
             metrics["train/score_std"] = float(np.sqrt(max(0.0, spread)))
@@ -101,6 +109,12 @@ class Training:
                 raise Interrupted(
                     f"stopped at step {state.step} of {total}; the same command goes on from there"
                 )
+        if state.step and state.skipped == state.step:
+            raise RewardError(
+                f"none of the {state.step} steps changed the model: their gradients were not finite"
+                " (train/loss in metrics.jsonl). Lower optim.lr, or train in float32 with"
+                " fsdp_config.param_dtype=null"
+            )
         state.peak_bytes = max(state.peak_bytes, await self.group.memory())
         await self.saves.settle()
         await self._save_model(LAST)
@@ -221,6 +235,7 @@ def run_figures(state: State) -> dict[str, Any]:
     """Return a run's figures for its report."""
     return {
         "steps": state.step,
+        "skipped_updates": state.skipped,
         "best_step": state.best_step,
         "seconds": state.seconds,
         "tokens": state.tokens,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,6 @@ def read(tmp_path: Path, row: dict[str, Any], *, form: str = "pairs", **data: An
         ({"prompt": "Hi", "chosen": [GOOD], "rejected": [BAD]}, "Hi"),
         ({"chosen": [USER, GOOD], "rejected": [USER, BAD]}, (USER,)),
         ({"chosen": "\n\nHuman: Hi\n\ngood", "rejected": "\n\nHuman: Hi\n\nbad"}, "Human: Hi"),
-        ({"chosen": "good", "rejected": "bad"}, ""),
     ],
 )
 def test_pairs_of_trl(tmp_path: Path, row: dict[str, Any], prompt: Any) -> None:
@@ -42,6 +42,11 @@ def test_pairs_of_trl(tmp_path: Path, row: dict[str, Any], prompt: Any) -> None:
     assert example.prompt == prompt
     assert example.responses == ("good", "bad")
     assert (example.ranks, example.margin, example.ends) == ((0, 1), 0.0, (0, 1))
+
+
+def test_half_of_a_letter_is_read_as_in_scoring(tmp_path: Path) -> None:
+    example = read(tmp_path, {"prompt": "Hi \ud83d", "chosen": [GOOD], "rejected": "\udc4d"})
+    assert (example.prompt, example.responses) == ("Hi \ufffd", ("good", "\ufffd"))
 
 
 def test_margin_source_and_columns_of_other_names(tmp_path: Path) -> None:
@@ -94,6 +99,7 @@ def test_a_list_has_ties(tmp_path: Path) -> None:
     [
         {"prompt": "Hi", "response": "good", "attributes": {"helpfulness": 3, "verbosity": None}},
         {"prompt": "Hi", "response": "good", "helpfulness": 3.0, "id": 7},
+        {"prompt": "Hi", "response": "good", "helpfulness": 3.0, "verbosity": math.nan},
     ],
 )
 def test_attributes_of_helpsteer(tmp_path: Path, row: dict[str, Any]) -> None:
@@ -114,6 +120,10 @@ def test_attributes_of_helpsteer(tmp_path: Path, row: dict[str, Any]) -> None:
         ({"chosen": [USER, GOOD], "rejected": [BAD]}, ["the turns of chosen"]),
         ({"prompt": 3, "chosen": "good", "rejected": "bad"}, ["'prompt'", "saw 3"]),
         ({"prompt": "Hi", "chosen": "good", "rejected": "bad", "margin": "x"}, ["'margin'"]),
+        ({"prompt": "Hi", "chosen": "good", "rejected": "bad", "margin": math.nan}, ["saw nan"]),
+        ({"prompt": "Hi", "chosen": None, "rejected": "bad"}, ["'chosen'", "saw None"]),
+        ({"chosen": "good", "rejected": "bad"}, ["no prompt", "`prompt`"]),
+        ({"prompt": [{**USER, "content": " "}], "chosen": "a", "rejected": "b"}, ["no prompt"]),
     ],
 )
 def test_rows_that_are_refused(tmp_path: Path, row: dict[str, Any], words: list[str]) -> None:

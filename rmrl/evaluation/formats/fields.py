@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,6 +39,8 @@ class Fields:
     def need(self, name: str) -> Any:
         """Return the value at a name's path. Raises DataError where it is absent or null."""
         value = self.get(name)
+        if value is None and self.names.value(self.values, name) is None:
+            raise self.wrong(name, None, "a value")
         if value is None:
             path = self.names.at(name)
             columns = ", ".join(map(str, self.values)) or "(none)"
@@ -116,7 +119,7 @@ class Fields:
             listed = [value]
         numbers: list[float] = []
         for each in listed:
-            if not isinstance(each, int | float):
+            if not isinstance(each, int | float) or not math.isfinite(each):
                 raise self.wrong(name, value, "a number, true or false, or a list of them")
             numbers.append(float(each))
         if not numbers:

@@ -1,6 +1,6 @@
 """Responses with a number for each of several attributes, as in HelpSteer.
 
-prompt, response, attributes        {name: number}, null or left out where it is not known
+prompt, response, attributes        {name: number}, null, NaN or left out where it is not known
 prompt, response, helpfulness, ...  every further column that holds a number
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from rmrl.config.numbers import is_number
 from rmrl.evaluation.formats.fields import Fields
 from rmrl.reward_training.example import Example
 from rmrl.reward_training.forms.form import Form, source_of, split_turns, turns_of
@@ -33,7 +34,7 @@ class Attributes(Form):
             }
         values: dict[str, float] = {}
         for name, value in stated.items() if isinstance(stated, Mapping) else ():
-            if isinstance(value, int | float) and not isinstance(value, bool):
+            if is_number(value):
                 values[str(name)] = float(value)
         if not values:
             raise row.wrong("attributes", stated, "a number for one attribute at least")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from rmrl.config.numbers import is_number
 from rmrl.evaluation.formats.fields import Fields
 from rmrl.reward_training.example import Example
 from rmrl.reward_training.forms.form import Form, source_of, split_turns, turns_of
@@ -70,10 +71,10 @@ def _completions(row: Fields) -> tuple[Any, list[str], list[float]]:
     completions: Sequence[Any] = row.need("completions")
     for each in completions:
         match each:
-            case {"rank": int() | float() as rank, "completion": completion}:
+            case {"rank": rank, "completion": completion} if is_number(rank):
                 responses.append(split_turns(row, "completions", completion, has_prompt=True)[1])
                 ranks.append(float(rank))
-            case {"response": str(response), "overall_score": int() | float() as score}:
+            case {"response": str(response), "overall_score": score} if is_number(score):
                 responses.append(response)
                 ranks.append(-float(score))
             case _:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rmrl.data.surrogates import replaced
-from rmrl.rewards.specs.spec import RewardSpec
+from rmrl.rewards.specs.spec import WHOLE_PROMPT, RewardSpec
 from rmrl.types import Messages, Prompt, ScoreItem
 
 OTHER_ANSWER = "I do not know."
@@ -94,13 +94,21 @@ def score_item(row: ResponseRow, spec: RewardSpec) -> ScoreItem:
 
 def rm_prompt(prompt: Prompt, spec: RewardSpec) -> str | Messages:
     """Return the first rm_prompt that is not empty: rm_prompt_<the spec's own>, rm_prompt_<name>,
-    rm_prompt_<i>, rm_prompt, the last user turn."""
+    rm_prompt_<i>, rm_prompt, the last user turn.
+
+    Where the spec's own is WHOLE_PROMPT, all turns follow rm_prompt_<name>.
+    """
     keys = [spec.name, str(spec.model_index), ""]
-    if spec.rm_prompt is not None:
+    if spec.rm_prompt == WHOLE_PROMPT:
+        keys = [spec.name]
+    elif spec.rm_prompt is not None:
         keys.insert(0, spec.rm_prompt)
     for key in keys:
         if prompt.rm_prompts.get(key):
             return prompt.rm_prompts[key]
+    roles = [message["role"] for message in prompt.messages]
+    if spec.rm_prompt == WHOLE_PROMPT and roles != ["user"]:
+        return prompt.messages
     for message in reversed(prompt.messages):
         if message["role"] == "user":
             return message["content"]

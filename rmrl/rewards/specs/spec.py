@@ -15,6 +15,7 @@ from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.rewards.specs.labels import LabelReading
 from rmrl.types import Sampling
 
+WHOLE_PROMPT = "conversation"
 MISSING_POLICIES = ("mask", "renormalize", "impute", "fail")
 
 
@@ -110,7 +111,7 @@ class RewardSpec:
     """Position among the model rewards (picks rm_prompt_<i>). -1 for other rewards."""
     rm_prompt: str | None = None
     """Key of the rm_prompt column with precedence over all others: "0" is rm_prompt_0. None: name
-    and position decide."""
+    and position decide. WHOLE_PROMPT: the prompt with all of its turns."""
     combine_op: str = "add"
     on_missing: OnMissing = field(default_factory=OnMissing)
     overlong: str = "missing"

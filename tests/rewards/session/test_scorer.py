@@ -4,6 +4,7 @@ follow a script."""
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -324,6 +325,17 @@ def test_which_prompt_a_reward_reads(tmp_path: Path, rm_prompts: dict[str, str],
     assert item.rm_prompt == read
     assert (item.response, item.finish_reason) == ("text", "length")
     assert (item.response_tokens, item.data_source, item.group) == (3, "src", 5)
+
+
+def test_a_reward_may_read_the_whole_conversation(tmp_path: Path):
+    whole = dataclasses.replace(judge(tmp_path), rm_prompt="conversation")
+    row = ResponseRow(prompt=prompt_with(_="for all"), text="text")
+    assert score_item(row, whole).rm_prompt == row.prompt.messages
+    named = ResponseRow(prompt=prompt_with(_judge="by name"), text="text")
+    assert score_item(named, whole).rm_prompt == "by name"
+    (*_, last) = row.prompt.messages
+    single = ResponseRow(prompt=dataclasses.replace(row.prompt, messages=[last]), text="text")
+    assert score_item(single, whole).rm_prompt == "last"
 
 
 def test_a_rule_has_no_position(tmp_path: Path):

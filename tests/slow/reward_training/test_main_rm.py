@@ -122,9 +122,11 @@ def test_a_killed_run_goes_on_bit_for_bit_and_its_model_scores_the_same_everywhe
 
 
 def test_two_processes_with_lora_and_lists(tiny_llama: Path, tmp_path: Path) -> None:
+    """The prompts are conversations, which the reward reads whole."""
+    system = {"role": "system", "content": "Say yes."}
     lists = [
         {
-            "prompt": row["prompt"],
+            "prompt": [system, {"role": "user", "content": row["prompt"]}],
             "responses": [row["rejected"], row["chosen"], f"{row['chosen']} yes"],
             "scores": [0, 1, 2],
         }
@@ -147,6 +149,8 @@ def test_two_processes_with_lora_and_lists(tiny_llama: Path, tmp_path: Path) -> 
         "hf",
         "hf, not merged",
     }
+    spec = yaml.safe_load((out / "reward.yaml").read_text())["reward"]["specs"]["out"]
+    assert spec["rm_prompt"] == "conversation"
 
 
 def test_attributes_become_labels(tiny_llama: Path, tmp_path: Path) -> None:
