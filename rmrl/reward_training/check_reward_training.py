@@ -198,8 +198,9 @@ def _refuse_too_few(config: RewardTrainingConfig, train: Tokenized, processes: i
         raise DataError(
             f"training rows: {len(train.items)} left, {len(train.dropped)} dropped (the longest has"
             f" {max(train.lengths, default=0)} tokens, and"
-            f" data.max_length={config.data.max_length}), and a step takes"
-            f" data.train_batch_size={size}: give more rows or a smaller batch"
+            f" data.max_length={config.data.max_length}), {len(train.unlabelled)} with no label"
+            f" to learn from, and a step takes data.train_batch_size={size}: give more rows or a"
+            " smaller batch"
         )
     if processes > size:
         raise ConfigError(

@@ -48,6 +48,7 @@ def _fit(examples: Sequence[Example], result: Tokenized) -> Numbers:
         "used": len(result.items),
         "dropped": [examples[number].place for number in result.dropped],
         "cut": [examples[number].place for number in result.cut],
+        "unlabelled": [examples[number].place for number in result.unlabelled],
         "tokens": int(lengths.sum()),
         "tokens_median": float(np.median(lengths)),
         "tokens_longest": int(lengths.max()),
@@ -101,7 +102,9 @@ def data_tables(numbers: Numbers) -> list[Rows]:
     rows = [["data", "training", "held out"]]
     for title, name in (("rows", "rows"), ("used", "used")):
         rows.append([title, *(str(numbers[part][name]) for part in ("train", "held_out"))])
-    for title, name in ((f"dropped, {limit}", "dropped"), (f"cut, {limit}", "cut")):
+    left_out = [(f"dropped, {limit}", "dropped"), (f"cut, {limit}", "cut")]
+    left_out.append(("no label to learn from", "unlabelled"))
+    for title, name in left_out:
         rows.append([title, *(str(len(numbers[part][name])) for part in ("train", "held_out"))])
     for title, name in (("tokens", "tokens"), ("longest", "tokens_longest")):
         rows.append([title, *(str(numbers[part][name]) for part in ("train", "held_out"))])

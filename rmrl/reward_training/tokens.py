@@ -11,7 +11,7 @@ import numpy as np
 from rmrl.config.schema import RewardDataConfig
 from rmrl.errors import DataError
 from rmrl.reward_training.example import Example
-from rmrl.reward_training.labelled_batch import Item
+from rmrl.reward_training.labelled_batch import Item, batch_of
 from rmrl.reward_training.objectives.objective import Objective
 from rmrl.reward_training.readings.reading import Row
 
@@ -28,6 +28,8 @@ class Tokenized:
     """The examples that were left out."""
     cut: list[int]
     """The examples whose prompt lost its start."""
+    unlabelled: list[int]
+    """The examples that teach nothing, such as a list with ties alone. They are left out."""
     lengths: list[int]
     """Tokens of every response with its prompt, before anything was dropped or cut."""
 
@@ -41,7 +43,7 @@ def tokenized(
     """Return the examples as tokens; what does not fit is treated as `data.overlong` says. Raises
     DataError with `overlong=error` where there is such a row."""
     reading = objective.reading
-    result = Tokenized(items=[], dropped=[], cut=[], lengths=[])
+    result = Tokenized(items=[], dropped=[], cut=[], unlabelled=[], lengths=[])
     for start in range(0, len(examples), _CHUNK):
         chunk = examples[start : start + _CHUNK]
         for number, rows in enumerate(reading.rows(chunk, tokenizer), start):
@@ -87,12 +89,14 @@ def _add(
         read = np.zeros(len(row.tokens) - shared, bool)
         read[np.asarray(row.positions) - shared] = True
         reads.append(read)
-    result.items.append(
-        Item(
-            number=number,
-            tokens=tuple(each[removed:] for each in tokens),
-            shared=shared - removed,
-            reads=tuple(reads),
-            targets=objective.targets(example),
-        )
+    item = Item(
+        number=number,
+        tokens=tuple(each[removed:] for each in tokens),
+        shared=shared - removed,
+        reads=tuple(reads),
+        targets=objective.targets(example),
     )
+    if objective.weight(batch_of([item])):
+        result.items.append(item)
+    else:
+        result.unlabelled.append(number)

@@ -21,7 +21,7 @@ from rmrl.reward_training.read_examples import Split
 from rmrl.reward_training.tokens import Tokenized
 from tests.reward_training.pairs import example
 
-NOTHING = Tokenized(items=[], dropped=[], cut=[], lengths=[])
+NOTHING = Tokenized(items=[], dropped=[], cut=[], unlabelled=[], lengths=[])
 
 
 def pairs(count: int, *, seed: int = 0) -> list[Example]:

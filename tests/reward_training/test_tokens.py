@@ -15,6 +15,7 @@ from rmrl.errors import DataError
 from rmrl.reward_training.check_reward_training import settings_problems
 from rmrl.reward_training.objectives.bradley_terry import BradleyTerry
 from rmrl.reward_training.objectives.critique import CritiqueBradleyTerry
+from rmrl.reward_training.objectives.plackett_luce import PlackettLuce
 from rmrl.reward_training.tokens import Tokenized, tokenized
 from rmrl.rewards.kinds.critique.reward import CritiqueReward
 from rmrl.tokenizer import load_tokenizer
@@ -61,6 +62,19 @@ def test_what_does_not_fit_is_dropped_and_counted(tokenizer: Any) -> None:
     assert [item.number for item in result.items] == [0]
     assert (result.dropped, result.cut) == ([1, 2], [])
     assert max(result.lengths) == len("system: S\nuser: Hi\nassistant: \n") + 40
+
+
+def test_a_row_that_teaches_nothing_is_left_out_and_counted(tokenizer: Any) -> None:
+    """Ties teach a pair's loss nothing, unless it has a probability for them."""
+    rows = [EXAMPLES[0], replace(EXAMPLES[1], ranks=(0, 0))]
+    for objective, teaching in (
+        (BradleyTerry(RewardLossConfig()), [0]),
+        (PlackettLuce(RewardLossConfig()), [0]),
+        (PlackettLuce(RewardLossConfig(tie_strength=1.0)), [0, 1]),
+    ):
+        result = tokenized(rows, tokenizer, objective, RewardDataConfig())
+        assert [item.number for item in result.items] == teaching
+        assert result.unlabelled == [number for number in (0, 1) if number not in teaching]
 
 
 def test_a_prompt_loses_its_start_where_rows_are_cut(tokenizer: Any) -> None:
