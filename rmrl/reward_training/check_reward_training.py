@@ -21,6 +21,7 @@ from rmrl.reward_training.objectives import OBJECTIVES
 from rmrl.reward_training.objectives.objective import Objective
 from rmrl.reward_training.read_examples import Split, split
 from rmrl.reward_training.tokens import Tokenized, tokenized
+from rmrl.rewards.specs.spec import WHOLE_PROMPT
 from rmrl.telemetry.sinks import SINKS
 from rmrl.tokenizer import policy_tokenizer
 from rmrl.trainer.output_dir import refuse_other_run
@@ -55,6 +56,14 @@ class CheckedRewardTraining:
         """Most padded tokens in a micro-batch."""
         default = 4096 if self.device == "cpu" else 16384
         return self.config.trainer.max_tokens_per_gpu or default
+
+    @property
+    def prompt_entries(self) -> dict[str, str]:
+        """The entry with which a reward reads all turns that are trained on."""
+        examples = [*self.split.train, *self.split.held_out]
+        if any(example.is_conversation for example in examples):
+            return {"rm_prompt": WHOLE_PROMPT}
+        return {}
 
     @property
     def needs_base(self) -> bool:

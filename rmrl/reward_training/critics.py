@@ -88,10 +88,11 @@ async def with_critiques(checked: CheckedRewardTraining) -> CheckedRewardTrainin
 async def _written(
     checked: CheckedRewardTraining, examples: Sequence[Example]
 ) -> list[list[str | None]]:
+    critic = {"kind": _WRITER, **checked.prompt_entries, **checked.config.loss.critic}
     config = {
         "reward": {
             "models": [_CRITIC],
-            "specs": {_CRITIC: {"kind": _WRITER, **checked.config.loss.critic}},
+            "specs": {_CRITIC: critic},
             "cache": {"path": str(checked.out / CACHE)},
             "max_missing": 1.0,
         },

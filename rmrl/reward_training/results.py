@@ -17,7 +17,6 @@ from rmrl.reward_training.check_reward_training import CheckedRewardTraining
 from rmrl.reward_training.data_report import data_tables
 from rmrl.reward_training.held_out import TRAINED, UNTRAINED
 from rmrl.reward_training.training import ADAPTER, BEST, Outputs, State, run_figures
-from rmrl.rewards.specs.spec import WHOLE_PROMPT
 
 REPORT = "report.json"
 REWARD = "reward.yaml"
@@ -97,21 +96,13 @@ def reward_spec(checked: CheckedRewardTraining) -> dict[str, Any]:
     """Return the entries of a reward that scores with the trained model."""
     examples = [*checked.split.train, *checked.split.held_out]
     spec = checked.objective.reading.reward_spec(best_folder(checked), examples)
-    return {**spec, **_prompt_entries(checked)}
+    return {**spec, **checked.prompt_entries}
 
 
 def gate_spec(checked: CheckedRewardTraining) -> dict[str, Any]:
     """Return the entries of a reward that the gate scores rows with."""
     spec = checked.objective.reading.gate_spec(best_folder(checked))
-    return {**spec, **_prompt_entries(checked)}
-
-
-def _prompt_entries(checked: CheckedRewardTraining) -> dict[str, Any]:
-    """The entry with which a reward reads the turns that were trained on."""
-    examples = [*checked.split.train, *checked.split.held_out]
-    if any(example.is_conversation for example in examples):
-        return {"rm_prompt": WHOLE_PROMPT}
-    return {}
+    return {**spec, **checked.prompt_entries}
 
 
 def adapter_spec(checked: CheckedRewardTraining, spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def rm_prompt(prompt: Prompt, spec: RewardSpec) -> str | Messages:
     """
     keys = [spec.name, str(spec.model_index), ""]
     if spec.rm_prompt == WHOLE_PROMPT:
-        keys = [spec.name]
+        keys = [WHOLE_PROMPT, spec.name]
     elif spec.rm_prompt is not None:
         keys.insert(0, spec.rm_prompt)
     for key in keys:

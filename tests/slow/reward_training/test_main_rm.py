@@ -279,7 +279,13 @@ def test_critiques_are_written_once_and_read_by_the_critique_kind(
     tiny_llama: Path, smollm2: Path, tmp_path: Path
 ) -> None:
     """SmolLM2 writes the critiques. The run that goes on after a kill asks for none."""
-    rows = write_rows(tmp_path / "pairs.jsonl", pairs(12, seed=7))
+    talks = pairs(12, seed=7)
+    for row in talks:
+        row["prompt"] = [
+            {"role": "system", "content": "Answer yes."},
+            {"role": "user", "content": row["prompt"]},
+        ]
+    rows = write_rows(tmp_path / "pairs.jsonl", talks)
     out = tmp_path / "out"
     arguments = words(
         tiny_llama,
@@ -305,4 +311,5 @@ def test_critiques_are_written_once_and_read_by_the_critique_kind(
     section = yaml.safe_load((out / "reward.yaml").read_text())["reward"]
     spec = section["specs"]["out"]
     assert (spec["kind"], spec["path"]) == ("critique", str(smollm2.resolve()))
+    assert spec["rm_prompt"] == "conversation"
     assert spec["scorer"] == {"path": str((out / "best").resolve())}
