@@ -73,7 +73,7 @@ class RewardLossConfig:
 class RewardTrainerConfig:
     total_epochs: int = positive(1, may_change=True)
     """Passes over the training rows."""
-    total_training_steps: int | None = changeable(None)
+    total_training_steps: int | None = positive(None, may_change=True)
     """Number of optimizer steps. null: by total_epochs."""
     max_tokens_per_gpu: int | None = positive(None, may_change=True)
     """Most padded tokens per micro-batch and process. Gradients add up over the micro-batches in a
