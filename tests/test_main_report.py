@@ -16,9 +16,10 @@ def test_a_run_gets_a_page_in_its_folder(tmp_path: Path) -> None:
     assert (run / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_two_runs_get_one_page(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flag", ["--out={}", "out={}"])
+def test_two_runs_get_one_page(tmp_path: Path, flag: str) -> None:
     runs = [str(write_run(tmp_path / name)) for name in ("first", "second")]
-    assert main(["report", *runs, "--out", str(tmp_path / "both.html")]) == 0
+    assert main(["report", *runs, flag.format(tmp_path / "both.html")]) == 0
     assert "<title>first and second</title>" in (tmp_path / "both.html").read_text()
 
 

@@ -11,6 +11,7 @@ from rmrl.config.command_line import names_columns
 from rmrl.errors import ConfigError, DataError
 from rmrl.report import MOST_CHARACTERS, MOST_SAMPLES
 
+_OUT = "out="
 _log = logging.getLogger(__name__)
 
 
@@ -38,7 +39,8 @@ class Report(FlagCommand[argparse.Namespace, Path]):
             "--out",
             type=Path,
             metavar="FILE",
-            help="default: report.html in the run's folder, <name>.html beside a file",
+            help="default: report.html in the run's folder, <name>.html beside a file; out=FILE works"
+            " too",
         )
         parser.add_argument(
             "--config",
@@ -67,7 +69,11 @@ class Report(FlagCommand[argparse.Namespace, Path]):
         """Tell files from names of columns."""
         words = settings.all_words
         settings.words = [word for word in words if names_columns(word)]
-        settings.paths = [Path(word) for word in words if not names_columns(word)]
+        others = [word for word in words if not names_columns(word)]
+        settings.paths = [Path(word) for word in others if not word.startswith(_OUT)]
+        for word in others:
+            if word.startswith(_OUT):
+                settings.out = Path(word.removeprefix(_OUT))
         if len(settings.paths) not in (1, 2):
             raise ConfigError(
                 f"saw {len(settings.paths)} runs or files: give one, or two to compare"
