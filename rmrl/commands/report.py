@@ -39,8 +39,7 @@ class Report(FlagCommand[argparse.Namespace, Path]):
             "--out",
             type=Path,
             metavar="FILE",
-            help="default: report.html in the run's folder, <name>.html beside a file; out=FILE works"
-            " too",
+            help="default: report.html in the run's folder, <name>.html beside a file; or out=FILE",
         )
         parser.add_argument(
             "--config",
