@@ -201,7 +201,8 @@ class Run:
         end = time.monotonic() + seconds
         while self.status is None and (left := end - time.monotonic()) > 0:
             received = signal.sigtimedwait(SIGNALS, left)
-            if received is None:
+            # After a stop that outlasts the timeout Python returns memory that nothing was written to.
+            if received is None or received.si_signo not in SIGNALS:
                 return True
             if received.si_signo == signal.SIGCHLD:
                 self._reap()

@@ -115,6 +115,21 @@ def test_all_is_stopped_in_a_stall_and_a_signal_ends_it(
     assert "stopped 1 times" in process.stderr.read()
 
 
+def test_the_script_may_be_stopped_for_longer_than_it_waits(
+    started: Callable[..., tuple[Any, int]],
+) -> None:
+    """Python's sigtimedwait then returns a signal with a random number."""
+    program = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"
+    process, _ = started(OFTEN, program + "while True: signal.pause()")
+    for _ in range(4):
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE_S) == 9
+
+
 def test_an_interrupt_reaches_the_children_as_from_a_terminal(
     started: Callable[..., tuple[Any, int]],
 ) -> None:
