@@ -99,15 +99,15 @@ def rm_prompt(prompt: Prompt, spec: RewardSpec) -> str | Messages:
     Where the spec's own is WHOLE_PROMPT, all turns follow rm_prompt_<name>.
     """
     keys = [spec.name, str(spec.model_index), ""]
-    if spec.rm_prompt == WHOLE_PROMPT:
+    whole = spec.rm_prompt == WHOLE_PROMPT
+    if whole:
         keys = [WHOLE_PROMPT, spec.name]
     elif spec.rm_prompt is not None:
         keys.insert(0, spec.rm_prompt)
     for key in keys:
         if prompt.rm_prompts.get(key):
             return prompt.rm_prompts[key]
-    roles = [message["role"] for message in prompt.messages]
-    if spec.rm_prompt == WHOLE_PROMPT and roles != ["user"]:
+    if whole and [message["role"] for message in prompt.messages] != ["user"]:
         return prompt.messages
     for message in reversed(prompt.messages):
         if message["role"] == "user":
