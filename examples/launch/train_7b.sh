@@ -21,7 +21,7 @@ exec "$python" -m rmrl.main_ppo \
     data.train_batch_size=128 data.max_prompt_length=1024 data.max_response_length=3072 \
     data.filter_overlong_prompts=True \
     actor_rollout_ref.model.path="$model" \
-    actor_rollout_ref.rollout.n=8 actor_rollout_ref.rollout.gpu_memory_utilization=0.6 \
+    actor_rollout_ref.rollout.n=8 \
     actor_rollout_ref.actor.ppo_mini_batch_size=64 \
     actor_rollout_ref.actor.optim.lr=1e-6 algorithm.adv_estimator=grpo \
     trainer.n_gpus_per_node="${GPUS:-8}" trainer.total_training_steps=20 trainer.test_freq=10 \

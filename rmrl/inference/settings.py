@@ -30,8 +30,8 @@ class EngineSettings:
     max_num_seqs: int
     max_num_batched_tokens: int
     tensor_parallel_size: int
-    gpu_memory_utilization: float
-    """GPU share while the engine is awake (CUDA)."""
+    gpu_memory_utilization: float | None
+    """GPU share while the engine is awake (CUDA). None: the memory plan chooses it."""
     kv_cache_bytes: int
     """KV cache on CPU, in bytes."""
     trust_remote_code: bool = False

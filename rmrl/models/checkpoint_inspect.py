@@ -309,6 +309,21 @@ def weight_bytes(path: str | Path, dtype: str) -> int:
     return total
 
 
+def kv_bytes(path: str | Path) -> int:
+    """Return what a token's keys and values take in 16 bits. Encoders keep none. With latent
+    attention (DeepSeek-V2, arXiv 2405.04434) a layer keeps one compressed vector for a token."""
+    config: Mapping[str, Any] = read_config(path)
+    config = config.get("text_config") or config
+    if "bert" in str(config.get("model_type", "")):
+        return 0
+    heads = int(config.get("num_attention_heads") or 1)
+    width = int(config.get("head_dim") or config.get("hidden_size", 0) // heads)
+    numbers = 2 * width * int(config.get("num_key_value_heads") or heads)
+    if config.get("kv_lora_rank"):
+        numbers = int(config["kv_lora_rank"]) + int(config.get("qk_rope_head_dim") or 0)
+    return 2 * numbers * int(config.get("num_hidden_layers") or 0)
+
+
 def checkpoint_dtype(path: str | Path) -> str:
     """The dtype that the checkpoint is made for: float32, bfloat16 or float16.
 

@@ -10,6 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from rmrl.assemble.gpu_shares import chosen_shares, open_engines, with_shares
 from rmrl.assemble.memory import budget_of, budgets, prepare_engines, scoring_plan
 from rmrl.assemble.preflight import reward_preflight
 from rmrl.assemble.resolve import kind_of, resolve
@@ -273,9 +274,15 @@ def _memory(
 ) -> tuple[list[EnginePlan], Budget, list[str]]:
     """Return the engines, their memory budget, and tables of both. Raises MemoryPlanError."""
     engines = prepare_engines(specs, config.trainer, devices)
-    plan = scoring_plan(engines, **budgets(config.trainer, devices))
+    budget = budgets(config.trainer, devices)
+    gpu_bytes = devices.total_bytes()
+    shares = chosen_shares(
+        scoring_plan(engines, **budget), open_engines(engines, gpu_bytes), gpu_bytes
+    )
+    engines = with_shares(engines, shares)
+    plan = scoring_plan(engines, **budget)
     plan.check()
-    tables = [reward_table(specs)]
+    tables = [reward_table(specs), *(share.line for share in shares.values())]
     if engines:
         tables.append(plan.table())
     return engines, budget_of(plan), tables

@@ -71,7 +71,7 @@ from rmrl.trainer.check_strategy import (
 )
 from rmrl.trainer.check_teachers import teacher_advice, teacher_problems
 from rmrl.trainer.cost import say_cost
-from rmrl.trainer.device_defaults import fill_training
+from rmrl.trainer.device_defaults import choose_shares, fill_training
 from rmrl.trainer.fitting import fitting_advice
 from rmrl.trainer.plan import Extras, memory_plan
 from rmrl.trainer.policy_judge import on_all_devices, policy_of
@@ -463,9 +463,13 @@ def _check_memory(
     policy_host_bytes = plan_with([]).peak("score", HOST_MEMORY)
     engines = prepare_engines(specs, config.trainer, devices, policy_host_bytes=policy_host_bytes)
     engines = on_all_devices(engines, config)
-    for line in fill_training(
+    engines, shares = choose_shares(
+        config, engines, plan_with(engines), gpu_bytes=devices.total_bytes()
+    )
+    trained = fill_training(
         config, extras.critic, device=devices.kind, plan=partial(plan_with, engines)
-    ):
+    )
+    for line in [*shares, *trained]:
         _log.info(line)
     plan = plan_with(engines)
     plan.check(

@@ -1,7 +1,8 @@
-"""What null means where the memory plan decides: which layers recompute activations, and how many
-tokens a micro-batch has. A typed value stays.
+"""What null means where the memory plan decides: each engine's share, which layers
+recompute activations, and how many tokens a micro-batch has. A typed value stays.
 
-Of the pairs that fit, the one with the least operations for a token and parameter is chosen:
+Of the pairs of layers and tokens that fit, the one with the least operations for a token and
+parameter is chosen:
 
     max(compute, moved / tokens) + 8600 / tokens
 
@@ -14,16 +15,19 @@ Of the pairs that fit, the one with the least operations for a token and paramet
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Self
 
-from rmrl.cluster.memory_plan import MemoryPlan, gib
+from rmrl.assemble.gpu_shares import Open, chosen_shares, open_engines, with_shares
+from rmrl.cluster.memory_plan import MEMORY, MemoryPlan, gib
 from rmrl.cluster.pools import device_count
 from rmrl.config.schema import Config, CriticConfig, ModelConfig, TrainedConfig
 from rmrl.errors import MemoryPlanError
-from rmrl.trainer.plan import planned_tokens
+from rmrl.inference.engine_facts import rollout_facts
+from rmrl.rewards.residency import EnginePlan
+from rmrl.trainer.plan import ROLLOUT, planned_tokens, rollout_reserve
 from rmrl.trainer.train_memory import gathered, lives_in_host_memory
 
 LEVELS = {
@@ -167,6 +171,30 @@ def fill_training(
     for role in roles:
         role.fill_usual()
     return []
+
+
+def choose_shares(
+    config: Config, engines: Sequence[EnginePlan], plan: MemoryPlan, *, gpu_bytes: int
+) -> tuple[list[EnginePlan], list[str]]:
+    """Choose each gpu_memory_utilization that is null: in `config`, in place, and in the plans
+    returned. Return a line for each as well. In `plan` every engine has what it starts with."""
+    rollout = config.actor_rollout_ref.rollout
+    shares = open_engines(engines, gpu_bytes)
+    judges = [engine.label for engine in engines if engine.spec.by_policy]
+    on_gpus = any(claim.who == ROLLOUT and MEMORY not in claim.devices for claim in plan.claims)
+    reserves = rollout_facts(rollout.name).reserves_gpu_share
+    if on_gpus and reserves and rollout.gpu_memory_utilization is None:
+        what = "actor_rollout_ref.rollout.gpu_memory_utilization"
+        size = rollout_reserve(config, gpu_bytes=gpu_bytes)
+        shares[ROLLOUT] = Open(what, (ROLLOUT, *judges), size)
+    chosen = chosen_shares(plan, shares, gpu_bytes)
+    lines = [share.line for share in chosen.values()]
+    sampling = chosen.pop(ROLLOUT, None)
+    if sampling is not None:
+        rollout.gpu_memory_utilization = sampling.of_gpu
+        # A policy that judges holds what it holds while it samples.
+        chosen |= dict.fromkeys(judges, replace(sampling, of_gpu=None))
+    return with_shares(engines, chosen), lines
 
 
 def training_cost(*, every: int, tokens: int, moved: float = 0.0, adapters: bool = False) -> float:

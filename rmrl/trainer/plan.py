@@ -12,10 +12,12 @@ from rmrl.cluster.memory_plan import MEMORY, PHASES, Claim, MemoryPlan
 from rmrl.cluster.pools import device_count
 from rmrl.config.schema import Config, CriticConfig, ModelConfig, TrainedConfig
 from rmrl.inference.engine_facts import rollout_facts
+from rmrl.inference.gpu_reserve import ENGINE_PROCESS_BYTES, Reserve, reserve
+from rmrl.inference.settings import ROLLOUT_SEQUENCES
 from rmrl.models.checkpoint_inspect import weight_bytes
 from rmrl.models.slice_sizes import LARGEST_SLICE_ELEMENTS, SLICE_ELEMENTS, elements_within
 from rmrl.rewards.residency import EnginePlan
-from rmrl.rewards.residency.sizes import BATCH_BYTES, ENGINE_PROCESS_BYTES
+from rmrl.rewards.residency.sizes import BATCH_BYTES
 from rmrl.trainer.train_memory import (
     activation_bytes,
     frozen_bytes,
@@ -27,6 +29,8 @@ from rmrl.trainer.train_memory import (
     waits_bytes,
 )
 
+ROLLOUT = "rollout"
+"""The rollout engines' claim."""
 TRAIN_PROCESS_BYTES = {"cpu": 600 * 2**20, "cuda": 600 * 2**20}
 """A training process without its tensors: torch on CPU, context and cuBLAS on CUDA."""
 NCCL_BYTES = 1400 * 2**20
@@ -237,19 +241,41 @@ def _rollout(config: Config, device: str, gpu_bytes: int) -> Claim:
     if device == "cuda":
         awake = weights + base + BATCH_BYTES
         if reserves:
-            reserved = int(gpu_bytes * rollout.gpu_memory_utilization)
-            awake = max(reserved, weights // width + base)
+            awake = rollout_reserve(config, gpu_bytes=gpu_bytes).start
+            if rollout.gpu_memory_utilization is not None:
+                share = int(gpu_bytes * rollout.gpu_memory_utilization)
+                awake = max(share, weights // width + base)
     elif reserves:
         awake = away + engines * width * rollout.kv_cache_bytes
     else:
         awake = away + engines * BATCH_BYTES
     return Claim(
-        who="rollout",
+        who=ROLLOUT,
         what=f"{Path(path).name} {rollout.name}",
         awake_bytes=awake,
         away_bytes=away if rollout_sleeps(config, device=device) else awake,
         when=("rollout",) if rollout.pool is None else PHASES,
         devices=_devices(config, rollout.pool, device),
+    )
+
+
+def rollout_reserve(config: Config, *, gpu_bytes: int) -> Reserve:
+    """Return what a rollout engine has use for on each GPU."""
+    rollout = config.actor_rollout_ref.rollout
+    path = str(config.actor_rollout_ref.model.path)
+    longest = config.data.max_prompt_length + config.data.max_response_length
+    engines = max(1, device_count(config.trainer, rollout.pool) // rollout.tensor_parallel_size)
+    prompts = config.data.gen_batch_size or config.data.train_batch_size
+    samples = -(-prompts * rollout.n // engines)
+    return reserve(
+        path,
+        held_bytes=weight_bytes(path, rollout.dtype),
+        width=rollout.tensor_parallel_size,
+        context=rollout.max_model_len or longest,
+        sequences=min(samples, rollout.max_num_seqs or ROLLOUT_SEQUENCES["cuda"]),
+        batched_tokens=rollout.max_num_batched_tokens,
+        gpu_bytes=gpu_bytes,
+        chunks=rollout.enable_chunked_prefill,
     )
 
 

@@ -19,7 +19,7 @@ from rmrl.cluster.pools import device_count
 from rmrl.config.schema import Config
 from rmrl.errors import ConfigError
 from rmrl.inference.settings import ROLLOUT_SEQUENCES
-from rmrl.models.checkpoint_inspect import parameter_count, read_config
+from rmrl.models.checkpoint_inspect import kv_bytes, parameter_count, read_config
 from rmrl.rewards.residency.plan import EnginePlan
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.trainer.check_algorithm import needs_old_logprobs, needs_reference
@@ -59,11 +59,7 @@ class Model:
         shape = shape.get("text_config") or shape
         if any(shape.get(entry) for entry in EXPERTS):
             raise ConfigError(f"{path}: tokens use a part of the parameters")
-        heads = int(shape.get("num_attention_heads") or 1)
-        width = int(shape.get("head_dim") or shape.get("hidden_size", 0) // heads)
-        groups = int(shape.get("num_key_value_heads") or heads)
-        layers = int(shape.get("num_hidden_layers") or 0)
-        return cls(parameters=parameter_count(path), kv_bytes=2 * 2 * layers * groups * width)
+        return cls(parameters=parameter_count(path), kv_bytes=kv_bytes(path))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ import os
 from rmrl.cluster.memory_plan import MemoryPlan, gib
 from rmrl.config.schema import Config
 from rmrl.inference.engine_facts import rollout_facts
+from rmrl.inference.gpu_reserve import ENGINE_PROCESS_BYTES
 from rmrl.models.checkpoint_inspect import tensor_headers, weight_bytes
-from rmrl.rewards.residency.sizes import ENGINE_PROCESS_BYTES
 
 _log = logging.getLogger(__name__)
 

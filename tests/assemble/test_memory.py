@@ -15,9 +15,9 @@ from rmrl.cluster.memory_plan import PHASES
 from rmrl.cluster.nvml import Gpu
 from rmrl.config.schema import ScoreTrainerConfig
 from rmrl.errors import ConfigError, MemoryPlanError
+from rmrl.inference.gpu_reserve import ENGINE_PROCESS_BYTES
 from rmrl.inference.reward_engine_base import EngineSpec
 from rmrl.rewards.residency import Budget, EnginePlan, Room, placed, plan_engines, sized
-from rmrl.rewards.residency.sizes import ENGINE_PROCESS_BYTES
 from rmrl.rewards.specs.spec import RewardSpec
 
 # embeddings 1024 x 128, tied; two layers of q, o 128 x 128, k, v 64 x 128, three 128 x 256, two

@@ -14,6 +14,7 @@ from rmrl.backends.row_assignment import row_assignment
 from rmrl.cluster.fake import FakeProcess
 from rmrl.config.schema import ActorConfig, Config, FSDPConfig, ModelConfig, RewardConfig
 from rmrl.inference.engine_facts import engine_facts, rollout_facts
+from rmrl.inference.gpu_reserve import ENGINE_PROCESS_BYTES
 from rmrl.inference.reward_engines import ENGINES
 from rmrl.inference.rollout import ROLLOUT_ENGINES, build_engine
 from rmrl.inference.rollout_base import RolloutEngineSettings
@@ -21,7 +22,7 @@ from rmrl.models.checkpoint_inspect import weight_bytes
 from rmrl.rewards.combine.problems import combine_problems
 from rmrl.rewards.entries.resolve import Surroundings, resolve_rewards
 from rmrl.rewards.residency import plan_engines
-from rmrl.rewards.residency.sizes import BATCH_BYTES, ENGINE_PROCESS_BYTES, sized
+from rmrl.rewards.residency.sizes import BATCH_BYTES, sized
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms.chain import reads_length
 from rmrl.telemetry.sinks import SINKS

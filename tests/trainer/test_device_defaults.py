@@ -4,23 +4,28 @@ tokens 40 without recomputing, 24 where every second layer recomputes and 8 wher
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.step_memory import checkpoint_7b
-from rmrl.cluster.devices import Devices, Machine
+from rmrl.cluster.devices import Devices, Machine, cpu_devices
 from rmrl.cluster.memory_plan import Claim, MemoryPlan
 from rmrl.cluster.nvml import Gpu
 from rmrl.config.load import compose_config
 from rmrl.config.schema import ActorConfig, Config, FSDPConfig, MegatronConfig
 from rmrl.errors import MemoryPlanError
+from rmrl.inference.reward_engine_base import EngineSpec
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.trainer.check_algorithm import critic_settings
 from rmrl.trainer.check_run import _check_memory
 from rmrl.trainer.device_defaults import fill_training, moved_operations, training_cost
 from rmrl.trainer.plan import Extras, planned_tokens
 
 MODEL, ACTOR = "actor_rollout_ref.model", "actor_rollout_ref.actor"
+ROLLOUT = "actor_rollout_ref.rollout"
 
 
 def made(**settings: object) -> Config:
@@ -244,3 +249,55 @@ def test_a_7b_that_does_not_fit_is_refused_as_before(seven_b: Config) -> None:
     with pytest.raises(MemoryPlanError, match="the memory plan does not fit"):
         on_gpus(seven_b, free_gib=20)
     assert chosen(seven_b) == (1, 16384)
+
+
+def judge(name: str, path: str, **changes: Any) -> RewardSpec:
+    spec = EngineSpec(
+        path=path, runner="generate", name="vllm", dtype="bfloat16", max_model_len=4096, max_num_seqs=256, max_num_batched_tokens=8192,
+        tensor_parallel_size=1, gpu_memory_utilization=None, kv_cache_bytes=0, device="cuda", threads=1, replicas=None,
+    )  # fmt: skip
+    engines = {"main": replace(spec, **changes)}
+    return RewardSpec(name=name, kind="generative", weight=1.0, engines=engines)
+
+
+def test_engines_of_a_7b_take_what_others_leave(
+    seven_b: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of 79 GiB 2 stay free. Training holds 16.1 all the time, and three sleeping engines .6 each:
+    59.1 are left for the one that is awake, and steps of about 2.5 reach 58.4."""
+    caplog.set_level(logging.INFO)
+    path = str(seven_b.actor_rollout_ref.model.path)
+    judges = [judge("clear", path), judge("safe", path, seed=1)]
+    judges.append(judge("fixed", path, seed=2, gpu_memory_utilization=0.3))
+    gpus = (Gpu(total_bytes=80 * 2**30, free_bytes=79 * 2**30),) * 8
+    devices = Devices(kind="cuda", machines=(Machine(gpus=gpus, host_free_bytes=2**41),))
+    engines, plan = _check_memory(seven_b, judges, devices, extras=Extras())
+    shares = {engine.label: engine.gpu_share for engine in engines}
+    assert shares == {"clear": 0.73, "safe": 0.73, "fixed": None}
+    assert seven_b.actor_rollout_ref.rollout.gpu_memory_utilization == 0.73
+    awake = {
+        claim.who: claim.awake_bytes / 2**30 for claim in plan.claims if "gpu 0" in claim.devices
+    }
+    assert awake["rollout"] == awake["clear"] == pytest.approx(0.73 * 80)
+    assert awake["fixed"] == pytest.approx(0.3 * 80)
+    lines = [line for line in caplog.messages if "gpu_memory_utilization=" in line]
+    assert lines == [
+        "engine of clear: gpu_memory_utilization=0.73: 58.40 GiB of each GPU, all that the plan leaves",
+        "engine of safe: gpu_memory_utilization=0.73: 58.40 GiB of each GPU, all that the plan leaves",
+        f"{ROLLOUT}.gpu_memory_utilization=0.73: 58.40 GiB of each GPU, all that the plan leaves",
+    ]
+
+
+def test_a_typed_share_of_the_rollout_stays(seven_b: Config) -> None:
+    seven_b.actor_rollout_ref.rollout.gpu_memory_utilization = 0.4
+    plan = on_gpus(seven_b, free_gib=79)
+    assert seven_b.actor_rollout_ref.rollout.gpu_memory_utilization == 0.4
+    (rollout,) = [c for c in plan.claims if c.who == "rollout" and "gpu 0" in c.devices]
+    assert rollout.awake_bytes / 2**30 == pytest.approx(0.4 * 80)
+
+
+def test_on_cpu_the_share_stays_open(seven_b: Config, tiny_llama: Path) -> None:
+    seven_b.actor_rollout_ref.model.path = str(tiny_llama)
+    seven_b.trainer.n_gpus_per_node = 1
+    _check_memory(seven_b, [], cpu_devices(), extras=Extras())
+    assert seven_b.actor_rollout_ref.rollout.gpu_memory_utilization is None

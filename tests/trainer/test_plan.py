@@ -13,8 +13,9 @@ from rmrl.cluster.memory_plan import PHASES, Claim, MemoryPlan
 from rmrl.cluster.nvml import Gpu
 from rmrl.config.schema import Config
 from rmrl.errors import MemoryPlanError
+from rmrl.inference.gpu_reserve import ENGINE_PROCESS_BYTES
 from rmrl.rewards.residency import plan_engines, sized
-from rmrl.rewards.residency.sizes import BATCH_BYTES, ENGINE_PROCESS_BYTES
+from rmrl.rewards.residency.sizes import BATCH_BYTES
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.trainer.check_algorithm import critic_settings
 from rmrl.trainer.check_run import _check_memory

@@ -40,8 +40,9 @@ class RewardEngineConfig:
     pool: str = changeable("")
     """Entry in trainer.resource_pools with the engine's devices. empty: the engine shares the
     policy's devices."""
-    gpu_memory_utilization: float = changeable(0.5)
-    """GPU share while the engine is awake (CUDA)."""
+    gpu_memory_utilization: float | None = changeable(None)
+    """GPU share while the engine is awake (CUDA). null: what the memory plan leaves, at most what a
+    full batch uses."""
     kv_cache_bytes: int = changeable(256 * 2**20)
     """KV cache on CPU, in bytes."""
     threads: int | None = changeable(None)

@@ -96,8 +96,9 @@ class RolloutConfig:
     batch_invariant: bool = False
     """Compute every sample independently from the other samples in its batch: vllm on NVIDIA GPUs
     with compute capability 8.0 or higher (VLLM_BATCH_INVARIANT). Refused elsewhere."""
-    gpu_memory_utilization: float = changeable(0.5)
-    """Share of the GPU the engine may take while awake (CUDA)."""
+    gpu_memory_utilization: float | None = changeable(None)
+    """Share of the GPU the engine may take while awake (CUDA). null: what the memory plan leaves,
+    at most what a full batch uses."""
     kv_cache_bytes: int = changeable(256 * 2**20)
     """KV cache on CPU, in bytes."""
     enforce_eager: bool = changeable(False)

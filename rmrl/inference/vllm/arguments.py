@@ -24,9 +24,15 @@ def engine_arguments(
     runner: Literal["generate", "pooling"],
     max_model_len: int,
     tokenizer: str | None = None,
+    chunks: bool = False,
 ) -> dict[str, Any]:
     """Return keyword arguments for `vllm.LLM` and `vllm.EngineArgs`. `settings.kwargs` replace or
-    join those built here; `tokenizer` None: that of the checkpoint."""
+    join those built here; `tokenizer` None: that of the checkpoint; `chunks`: a prompt may be read
+    in several steps."""
+    step_tokens = max(settings.max_num_batched_tokens, settings.max_num_seqs)
+    if not chunks:
+        # A step must be able to hold one whole sequence: encoders cannot be cut into chunks.
+        step_tokens = max(settings.max_num_batched_tokens, max_model_len)
     common: dict[str, Any] = {
         "model": settings.path,
         "tokenizer": tokenizer or settings.path,
@@ -34,8 +40,7 @@ def engine_arguments(
         "dtype": settings.dtype,
         "max_model_len": max_model_len,
         "max_num_seqs": settings.max_num_seqs,
-        # A step must be able to hold one whole sequence: encoders cannot be cut into chunks.
-        "max_num_batched_tokens": max(settings.max_num_batched_tokens, max_model_len),
+        "max_num_batched_tokens": step_tokens,
         "tensor_parallel_size": settings.tensor_parallel_size,
         "trust_remote_code": settings.trust_remote_code,
         "seed": settings.seed,
@@ -50,6 +55,7 @@ def engine_arguments(
             "backend": "xgrammar",
             "disable_any_whitespace": True,
         }
+    device: dict[str, Any]
     if settings.device == "cpu":
         # Graph compilation costs a minute at every start on CPU and gains little.
         device = {
@@ -59,10 +65,11 @@ def engine_arguments(
         }
     else:
         device = {
-            "gpu_memory_utilization": settings.gpu_memory_utilization,
             "enable_sleep_mode": True,
             "worker_cls": GPU_WORKER,
             # Memory of CUDA graphs, 0.5 GB and more, is given back as well while it sleeps.
             "sleep_mode_offload_cudagraph": True,
         }
+        if settings.gpu_memory_utilization is not None:
+            device["gpu_memory_utilization"] = settings.gpu_memory_utilization
     return {**common, **device, **settings.kwargs}

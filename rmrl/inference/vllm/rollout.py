@@ -331,6 +331,7 @@ class VLLMRollout(TaggedSleep):
             runner="generate",
             max_model_len=settings.max_model_len,
             tokenizer=settings.tokenizer,
+            chunks=settings.enable_chunked_prefill,
         )
         self._engine = LLMEngine.from_engine_args(
             EngineArgs(**compat.known_arguments(arguments, EngineArgs.__dataclass_fields__))

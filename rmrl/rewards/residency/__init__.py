@@ -17,7 +17,7 @@ from rmrl.rewards.residency.placing import (
 )
 from rmrl.rewards.residency.plan import EnginePlan, plan_engines
 from rmrl.rewards.residency.residency import Engine, Residency
-from rmrl.rewards.residency.sizes import sized
+from rmrl.rewards.residency.sizes import reserved, sized
 from rmrl.rewards.residency.slot import PROCESS_FACTORY
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "assign_devices",
     "placed",
     "plan_engines",
+    "reserved",
     "sized",
     "turns",
     "with_replicas",

@@ -41,6 +41,8 @@ class EnginePlan:
     """Estimated bytes while put away by `put_away`, counted like `awake_bytes`."""
     host_bytes: int = 0
     """Host memory held while put away on CUDA. Level 1 keeps the weights there."""
+    gpu_share: float | None = None
+    """Share of each device that the memory plan chose for it. None: `spec` has it."""
     devices: tuple[int, ...] = (0,)
     """Positions among the place's devices: tensor_parallel_size for each replica. CPU: always (0,),
     the machine."""

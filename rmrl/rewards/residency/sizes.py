@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from rmrl.errors import ConfigError
 from rmrl.inference.engine_facts import engine_facts
+from rmrl.inference.gpu_reserve import ENGINE_PROCESS_BYTES, Reserve, reserve
 from rmrl.inference.reward_engine_base import EngineSpec
 from rmrl.models.adapter_inspect import read_adapter, slot_bytes
 from rmrl.models.checkpoint_inspect import (
@@ -17,10 +18,6 @@ from rmrl.models.checkpoint_inspect import (
     weight_bytes,
 )
 from rmrl.rewards.residency.plan import EnginePlan
-
-ENGINE_PROCESS_BYTES = {"cpu": 900 * 2**20, "cuda": 600 * 2**20}
-"""An engine's process without a model: torch and vLLM on CPU (measured: 0.9 GiB resident), context
-and workspaces on CUDA."""
 
 BATCH_BYTES = 512 * 2**20
 """A batch in an engine that reserves no share of a GPU."""
@@ -51,7 +48,10 @@ def _sized(plan: EnginePlan, device_bytes: int) -> EnginePlan:
         # On each device.
         awake = (weights + adapters) // spec.tensor_parallel_size + ENGINE_PROCESS_BYTES["cuda"]
         if engine_facts(spec.name).reserves_gpu_share:
-            awake = max(int(device_bytes * spec.gpu_memory_utilization), awake)
+            if spec.gpu_memory_utilization is None:
+                awake = reserved(plan, device_bytes).start
+            else:
+                awake = max(int(device_bytes * spec.gpu_memory_utilization), awake)
             awake += rating_bytes(plan)
         else:
             awake += BATCH_BYTES
@@ -76,6 +76,21 @@ def _sized(plan: EnginePlan, device_bytes: int) -> EnginePlan:
     if plan.put_away == "unload":
         away = 0
     return dataclasses.replace(plan, awake_bytes=awake, away_bytes=away, host_bytes=host)
+
+
+def reserved(plan: EnginePlan, device_bytes: int) -> Reserve:
+    """Return what the engine has use for on each GPU."""
+    spec = plan.spec
+    return reserve(
+        spec.path,
+        held_bytes=checkpoint_bytes(spec) + adapter_bytes(spec),
+        width=spec.tensor_parallel_size,
+        context=spec.context_length(),
+        sequences=spec.max_num_seqs,
+        batched_tokens=spec.max_num_batched_tokens,
+        gpu_bytes=device_bytes,
+        generates=spec.runner == "generate",
+    )
 
 
 _LOGIT_BYTES = 10

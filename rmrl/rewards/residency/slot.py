@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rmrl.errors import (
@@ -196,7 +196,10 @@ class Slot:
     async def _spawn(self) -> ProcessHandle:
         plan = self.plan
         name = f"reward-{plan.label}"
-        settings = {"spec": plan.spec}
+        spec = plan.spec
+        if plan.gpu_share is not None:
+            spec = replace(spec, gpu_memory_utilization=plan.gpu_share)
+        settings = {"spec": spec}
         if plan.replicas == 1:
             return await self.host_of(plan).spawn(PROCESS_FACTORY, settings, name=name)
         spawns: list[Coroutine[Any, Any, ProcessHandle]] = []

@@ -11,9 +11,9 @@ GIVEN: dict[str, Any] = {
 }  # fmt: skip
 
 
-def arguments(**changed: Any) -> dict[str, Any]:
+def arguments(*, chunks: bool = False, **changed: Any) -> dict[str, Any]:
     settings = EngineSettings(**(GIVEN | changed))
-    return engine_arguments(settings, runner="generate", max_model_len=4096)
+    return engine_arguments(settings, runner="generate", max_model_len=4096, chunks=chunks)
 
 
 def test_cpu_has_its_own_worker_and_cache_size() -> None:
@@ -36,6 +36,18 @@ def test_cuda_sleeps_by_itself() -> None:
 def test_a_step_holds_a_whole_sequence() -> None:
     assert arguments()["max_num_batched_tokens"] == 4096
     assert arguments(max_num_batched_tokens=9000)["max_num_batched_tokens"] == 9000
+
+
+def test_a_step_holds_a_part_where_prompts_may_be_cut() -> None:
+    """vLLM profiles such a step: 262,144 tokens take tens of GiB. It refuses steps with fewer tokens
+    than sequences."""
+    cut = arguments(chunks=True)
+    assert (cut["max_num_batched_tokens"], cut["max_model_len"]) == (2048, 4096)
+    assert arguments(chunks=True, max_num_seqs=4000)["max_num_batched_tokens"] == 4000
+
+
+def test_without_a_share_vllm_takes_its_own() -> None:
+    assert "gpu_memory_utilization" not in arguments(device="cuda", gpu_memory_utilization=None)
 
 
 def test_several_devices_need_several_processes() -> None:

@@ -512,6 +512,18 @@ def test_sizes_on_cuda(tiny_llama: Path) -> None:
     assert (unloaded.away_bytes, unloaded.host_bytes) == (0, 0)
 
 
+async def test_the_engine_starts_with_the_share_that_the_plan_chose() -> None:
+    """The key is the reward's: rewards find their engine whatever its share."""
+    host = FakeHost()
+    reward = scalar(engine=engine(gpu_memory_utilization=None))
+    plans = [dataclasses.replace(plan, gpu_share=0.4) for plan in plan_engines([reward])]
+    residency = Residency(lambda plan: host, plans)
+    await use(residency, reward.engines["main"].key)
+    (process,) = host.spawned
+    assert process.object.spec == engine(gpu_memory_utilization=0.4)
+    await residency.close()
+
+
 @pytest.mark.parametrize(
     ("version", "changes", "tokens"),
     [
