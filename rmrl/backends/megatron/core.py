@@ -45,6 +45,9 @@ with warnings.catch_warnings():
     from megatron.core.pipeline_parallel import get_forward_backward_func
     from megatron.core.transformer import TransformerConfig
     from megatron.core.transformer.identity_op import IdentityOp
+    from megatron.core.transformer.mlp import MLPSubmodules
+    from megatron.core.transformer.moe.experts import TEGroupedMLP
+    from megatron.core.transformer.spec_utils import ModuleSpec
     from megatron.core.transformer.transformer_block import (
         TransformerBlockSubmodules,
         get_num_layers_to_build,
@@ -56,8 +59,11 @@ __all__ = [
     "DistributedDataParallelConfig",
     "GPTModel",
     "IdentityOp",
+    "MLPSubmodules",
+    "ModuleSpec",
     "OptimizerConfig",
     "PackedSeqParams",
+    "TEGroupedMLP",
     "TransformerBlockSubmodules",
     "TransformerConfig",
     "dist_checkpointing",

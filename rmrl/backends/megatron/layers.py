@@ -19,6 +19,9 @@ from rmrl.backends.base import TrainSettings
 from rmrl.backends.megatron.attention import SDPACoreAttention
 from rmrl.backends.megatron.core import (
     IdentityOp,
+    MLPSubmodules,
+    ModuleSpec,
+    TEGroupedMLP,
     TransformerBlockSubmodules,
     TransformerConfig,
     get_gpt_layer_local_spec,
@@ -39,6 +42,8 @@ class FusedParts:
     norm_and_column: Any
     """A norm and the column-parallel matrix behind it; its norm's weight is `layer_norm_weight`."""
     row: Any
+    grouped: tuple[Any, Any]
+    """Column and row matrices for all experts in one call. (None, None) before version 1.9."""
 
 
 def fused_parts(settings: TrainSettings) -> FusedParts | None:
@@ -76,10 +81,12 @@ def fused_parts(settings: TrainSettings) -> FusedParts | None:
     if reason:
         return None
     _log.info(f"{settings.section}: layers of TransformerEngine")
+    grouped = (engine.TEColumnParallelGroupedLinear, engine.TERowParallelGroupedLinear)
     return FusedParts(
         norm=engine.TENorm,
         norm_and_column=engine.TELayerNormColumnParallelLinear,
         row=engine.TERowParallelLinear,
+        grouped=grouped,
     )
 
 
@@ -109,6 +116,10 @@ def layers_of_stage(
             parts.pre_mlp_layernorm = IdentityOp
             parts.mlp.submodules.linear_fc1 = fused.norm_and_column
             parts.mlp.submodules.linear_fc2 = fused.row
+        elif None not in fused.grouped:
+            column, row = fused.grouped
+            matrices = MLPSubmodules(linear_fc1=column, linear_fc2=row)
+            parts.mlp.submodules.experts = ModuleSpec(TEGroupedMLP, submodules=matrices)
     count = get_num_layers_to_build(config, vp_stage=stage)
     return TransformerBlockSubmodules(layer_specs=[layer] * count, layer_norm=norm)
 

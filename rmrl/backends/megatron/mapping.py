@@ -45,6 +45,8 @@ FUSED_NORMS = {
 
 _LAYER = re.compile(r"^decoder\.layers\.(\d+)\.")
 _EXPERT = re.compile(r"(?<=\.local_experts\.)\d+(?=\.)")
+_GROUPED = re.compile(r"(?<=\.experts\.)(linear_fc[12]\.weight)(\d+)$")
+"""An expert's matrix in TransformerEngine's grouped layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,7 @@ def named(chunks: Iterable[Any], first_expert: int) -> Iterator[tuple[str, nn.Pa
             layer = _LAYER.match(name)
             if layer is not None and name[layer.end() :] in FUSED_NORMS:
                 name = layer[0] + FUSED_NORMS[name[layer.end() :]]
+            name = _GROUPED.sub(r"local_experts.\2.\1", name)
             name = _EXPERT.sub(lambda match: str(int(match[0]) + first_expert), name)
             yield name, parameter
 

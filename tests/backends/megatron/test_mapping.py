@@ -213,6 +213,26 @@ def test_every_expert_has_an_entry() -> None:
     assert "decoder.layers.1.mlp.linear_fc1.weight" not in table
 
 
+def test_grouped_matrices_have_the_names_of_single_experts() -> None:
+    experts = torch.nn.Module()
+    for name in ("linear_fc1", "linear_fc2"):
+        matrices = torch.nn.Module()
+        for number in range(2):
+            matrices.register_parameter(f"weight{number}", torch.nn.Parameter(torch.ones(1)))
+        setattr(experts, name, matrices)
+    layer = torch.nn.Module()
+    layer.layer_number = 1
+    layer.mlp = torch.nn.Module()
+    layer.mlp.experts = experts
+    chunk = torch.nn.Module()
+    chunk.decoder = torch.nn.Module()
+    chunk.decoder.layers = torch.nn.ModuleList([layer])
+    prefix = "decoder.layers.0.mlp.experts.local_experts."
+    assert [name.removeprefix(prefix) for name, _ in named([chunk], first_expert=6)] == [
+        "6.linear_fc1.weight", "7.linear_fc1.weight", "6.linear_fc2.weight", "7.linear_fc2.weight",
+    ]  # fmt: skip
+
+
 def test_parameters_are_named_over_all_stages_and_ranks() -> None:
     def layer(number: int) -> torch.nn.Module:
         module = torch.nn.Module()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from transformers import AutoModelForCausalLM
 
 from rmrl.backends.base import ProcessSettings
@@ -15,6 +16,7 @@ from tests.backends.policies import run_group
 from tests.slow.backends.megatron.test_weights import compare, loaded, with_outputs
 
 TP2 = {"tensor_model_parallel_size": 2}
+EP2 = {"expert_model_parallel_size": 2}
 
 
 def fake_parts() -> Any:
@@ -44,8 +46,42 @@ def fake_parts() -> Any:
                 sharded_offsets, tp_group=self.tp_group, dp_cp_group=metadata["dp_cp_group"],
             )  # fmt: skip
 
+    class FakeGroupedLinear(torch.nn.Module):
+        """A matrix for each expert, as parameters weight0, weight1, ..., cut over the experts' tensor
+        ranks along `cut`."""
+
+        cut: int
+
+        def __init__(
+            self, num_gemms: int, input_size: int, output_size: int, *, config: Any, pg_collection: Any, **_: Any
+        ) -> None:  # fmt: skip
+            super().__init__()
+            self._count = num_gemms
+            size = [output_size, input_size]
+            size[self.cut] //= pg_collection.expt_tp.size()
+            for number in range(num_gemms):
+                weight = torch.nn.Parameter(torch.empty(size, dtype=config.params_dtype))
+                weight.allreduce = config.expert_model_parallel_size == 1
+                self.register_parameter(f"weight{number}", weight)
+
+        def forward(self, rows: torch.Tensor, counts: list[int]) -> tuple[torch.Tensor, None]:
+            parts = [
+                part @ self.get_parameter(f"weight{number}").T
+                for number, part in enumerate(rows.split(counts))
+            ]
+            return torch.cat(parts), None
+
+    class FakeColumn(FakeGroupedLinear):
+        cut = 0
+
+    class FakeRow(FakeGroupedLinear):
+        cut = 1
+
     return FusedParts(
-        norm=RMSNorm, norm_and_column=FakeLayerNormColumnParallelLinear, row=RowParallelLinear
+        norm=RMSNorm,
+        norm_and_column=FakeLayerNormColumnParallelLinear,
+        row=RowParallelLinear,
+        grouped=(FakeColumn, FakeRow),
     )
 
 
@@ -64,17 +100,24 @@ def with_fused_parts(
         found[name] = {
             **compare(made, folder),
             "fused": sorted(each for each in local if "layer_norm_weight" in each),
+            "grouped": [each for each in local if ".experts.linear_fc" in each],
+            "alone": [each for each in local if ".local_experts." in each],
             "saved": sorted(each.entry.name for each in _parameters(made).values()),
         }
     return found
 
 
-@pytest.mark.parametrize(("world_size", "sizes"), [(1, {}), (2, TP2)], ids=["one process", "tp2"])
+@pytest.mark.parametrize(
+    ("world_size", "sizes", "experts"),
+    [(1, {}, 4), (2, TP2, 4), (2, EP2, 2)],
+    ids=["one process", "tp2", "ep2"],
+)
 def test_fused_layers_are_loaded_published_and_saved_as_the_plain_ones(
-    tmp_path: Path, world_size: int, sizes: dict[str, Any]
+    tmp_path: Path, world_size: int, sizes: dict[str, Any], experts: int
 ) -> None:
     folders: dict[str, str] = {}
-    for family in ("llama", "qwen2", "qwen3", "qwen3_moe"):
+    families = ("qwen3_moe",) if sizes == EP2 else ("llama", "qwen2", "qwen3", "qwen3_moe")
+    for family in families:
         folder = write_tiny(tmp_path / family, family, tied=family == "llama")
         folders[family] = str(with_outputs(folder, AutoModelForCausalLM))
     found = run_group(with_fused_parts, world_size, tmp_path, folders, sizes)
@@ -83,6 +126,9 @@ def test_fused_layers_are_loaded_published_and_saved_as_the_plain_ones(
         assert result["different"] == 0, name
         # Every layer's norm before attention, and in dense models that before the matrices too.
         assert len(result["fused"]) == (4 if name == "qwen3_moe" else 8), name
+        # Two matrices for each expert of this process in each of four layers.
+        assert len(result["grouped"]) == (2 * experts * 4 if name == "qwen3_moe" else 0), name
+        assert result["alone"] == [], name
         for layer in range(4):
             assert f"decoder.layers.{layer}.input_layernorm.weight" in result["saved"]
             assert f"decoder.layers.{layer}.pre_mlp_layernorm.weight" in result["saved"]
