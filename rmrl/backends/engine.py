@@ -36,6 +36,7 @@ from rmrl.backends.schedule import learning_rate
 from rmrl.backends.totals import Totals
 from rmrl.errors import ConfigError
 from rmrl.inference.weights.file import write_weights
+from rmrl.inference.weights.parts import Parts
 from rmrl.models.export import Writers, save_hf_folder
 from rmrl.models.loading import torch_dtype
 from rmrl.tokenizer import policy_tokenizer
@@ -222,6 +223,14 @@ class TrainingEngine:
         cast to `dtype` (None: as trained) before gathering, adapted weights after merging.
         """
         return self._part.weights(_dtype(dtype))
+
+    def parts(self) -> dict[str, Parts]:
+        """Return the tensors in `weights` that the processes hold in equal parts."""
+        return self._part.parts()
+
+    def local_weights(self, dtype: str | None = None) -> Iterator[tuple[str, Tensor]]:
+        """Yield what `weights` yields, but this process's part where `parts` has the tensor."""
+        return self._part.local_weights(_dtype(dtype))
 
     def export_weights(self, path: str, dtype: str) -> int:
         """Stream the weights into one file that the rollout engine reads; only rank 0 writes.

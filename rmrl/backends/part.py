@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from rmrl.backends.micro_batches import Limits
 from rmrl.backends.prompt_units import Sharing
+from rmrl.inference.weights.parts import Parts
 from rmrl.types import TrainBatch
 
 Loss = Callable[[TrainBatch, Tensor, Tensor | None], Tensor]
@@ -94,6 +95,14 @@ class ModelPart(Protocol):
     def weights(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
         """Yield whole tensors by their Hugging Face names, one at a time; every process must run
         the iterator to its end."""
+        ...
+
+    def parts(self) -> dict[str, Parts]:
+        """Tensors in `weights` that the processes hold in equal parts."""
+        ...
+
+    def local_weights(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
+        """Yield what `weights` yields, but this process's part where `parts` has the tensor."""
         ...
 
     @property

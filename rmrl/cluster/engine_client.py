@@ -25,14 +25,17 @@ class EngineClient:
         devices_per_engine: int,
         timeout_s: float,
         outlives_engines: bool,
+        numbers_engines: bool = False,
     ) -> None:
-        """`outlives_engines`: where an engine dies in the middle of an update, the update goes on
+        """`numbers_engines`: their ranks follow from a number, not from `rank_offset`.
+        `outlives_engines`: where an engine dies in the middle of an update, the update goes on
         with the others, so that every training process comes to its end. Else EngineLostError."""
         self.version = 0
         self._actors = [engine.actor for engine in engines]
         self._devices = devices_per_engine
         self._timeout_s = timeout_s
         self._outlives_engines = outlives_engines
+        self._numbers_engines = numbers_engines
         self._dead: set[int] = set()
 
     @property
@@ -48,6 +51,8 @@ class EngineClient:
     def init_info_of(self, init_info: Mapping[str, Any], engine: int) -> dict[str, Any]:
         """`init_info` for one engine: vLLM counts the engine's ranks from `rank_offset` on, and
         the engines' ranks follow one another."""
+        if self._numbers_engines:
+            return {**init_info, "engine_number": engine}
         if "rank_offset" not in init_info:
             return dict(init_info)
         return {**init_info, "rank_offset": init_info["rank_offset"] + engine * self._devices}

@@ -71,9 +71,9 @@ class RolloutFacts:
     kept_asleep_bytes: Callable[[], int] = lambda: 0
     """() -> device memory that the installed engine keeps while it sleeps, beyond its process's own
     (CUDA)."""
-    transfers_weights: Callable[[], bool] = lambda: True
-    """() -> whether the installed engine's package has the training side for the values in
-    `weight_transports` other than auto and file."""
+    transport_problem: Callable[[str], str] = lambda _: ""
+    """(rollout.weight_transport other than auto and file) -> what it needs and is not installed, ""
+    if nothing."""
     answers: bool = False
     """Has `answer(requests)`: returns the same as a generating reward engine for GenerateRequests,
     from the present weights."""

@@ -22,7 +22,7 @@
       rmrl/trainer/throughput.py
     perf/rollout/{sleep,wake,load_weights}_s, perf/train/{onload,offload}_s, perf/publish/export_s
       seconds of a step within its stages
-    perf/publish/{file,ipc,nccl}_s                 seconds in which new weights travelled by that
+    perf/publish/{file,ipc,nccl,nccl_m2n}_s        seconds in which new weights travelled by that
       transport; a run that wanted another one says so here in every step
     memory/<phase>/{peak_bytes,reserved_bytes,resident_bytes}
       of the training process with most in `logprobs`, `update` or `publish`; the last on CPU

@@ -8,7 +8,7 @@ from rmrl.config.schema import Config
 from rmrl.inference.engine_facts import RolloutFacts, rollout_facts
 from rmrl.inference.rollout import ROLLOUT_ENGINES
 
-_NEEDS_POOL = {"ipc": False, "nccl": True}
+_NEEDS_POOL = {"ipc": False, "nccl": True, "nccl_m2n": True}
 """Weight transport on CUDA -> whether the engines have devices of their own (rollout.pool)."""
 
 
@@ -34,11 +34,17 @@ def rollout_problems(config: Config, *, device: str) -> Iterator[str]:
                 f"actor_rollout_ref.rollout.weight_transport={transport} works on CUDA with"
                 f" rollout.name={names} {where}; use weight_transport=file"
             )
-        elif not facts.transfers_weights():
+        elif lack := facts.transport_problem(transport):
             yield (
-                f"actor_rollout_ref.rollout.weight_transport={transport} needs a newer"
-                f" {rollout.name} than is installed (vLLM 0.28 or newer); use"
+                f"actor_rollout_ref.rollout.weight_transport={transport} needs {lack}; or use"
                 " weight_transport=file"
+            )
+        strategy = config.actor_rollout_ref.actor.strategy
+        if transport == "nccl_m2n" and strategy not in ("fsdp", "fsdp2"):
+            yield (
+                "actor_rollout_ref.rollout.weight_transport=nccl_m2n sends the shards of"
+                f" actor.strategy=fsdp2 or fsdp, and this run has strategy={strategy}; use"
+                " weight_transport=nccl"
             )
     if rollout.batch_invariant and device not in facts.batch_invariant_on:
         names = _engines(lambda stated: "cuda" in stated.batch_invariant_on)

@@ -16,7 +16,7 @@ from rmrl.inference.environment import engine_environment
 from rmrl.inference.loading import twice_where_memory_moved
 from rmrl.inference.reward_engine_base import POLICY_ENGINE
 from rmrl.inference.rollout_base import RolloutEngineSettings
-from rmrl.inference.weights.sender import TransferLink
+from rmrl.inference.weights.sender import TransferLink, group_options
 from rmrl.models.checkpoint_inspect import local_checkpoint, weight_bytes
 from rmrl.trainer.allocations import Allocations, all_or_none, threads
 from rmrl.trainer.check_run import Checked
@@ -142,8 +142,7 @@ async def start_publisher(
     config = checked.config
     rollout = config.actor_rollout_ref.rollout
     dtype = rollout.dtype
-    timeout_s = config.trainer.stall_timeout_s
-    transport = checked.weight_transport
+    timeout_s, transport = config.trainer.stall_timeout_s, checked.weight_transport
 
     async def in_files() -> Publisher:
         first = models.actor.group.first
@@ -156,32 +155,34 @@ async def start_publisher(
             size_hint_bytes=weight_bytes(str(config.actor_rollout_ref.model.path), dtype),
         )
 
-    if transport not in ("ipc", "nccl"):
+    if transport == "file":
         return await in_files()
     width = rollout.tensor_parallel_size
 
     async def link(engines: Sequence[RayProcess]) -> TransferLink:
-        options: dict[str, Any] = {"packed": True}
-        if transport == "nccl":
-            options = {
-                "master_address": allocations.own.locations[0].address,
-                # drawn here, at once before it is used
-                "master_port": await allocations.own.free_port(),
-                "world_size": 1 + len(engines) * width,
-            }
+        options = group_options(
+            transport,
+            address=allocations.own.locations[0].address,
+            # drawn here, at once before it is used
+            port=await allocations.own.free_port(),
+            ranks=models.actor.group.size,
+            engines=len(engines),
+            width=width,
+        )
         client = EngineClient(
             engines,
             devices_per_engine=width,
             timeout_s=timeout_s,
             # A broadcast over NCCL waits for every rank, also for a dead one.
             outlives_engines=transport == "ipc",
+            numbers_engines=transport == "nccl_m2n",
         )
         return TransferLink(
             transport=transport, rank=0, client=client, dtype=dtype, options=options
         )
 
     # NCCL's group of processes ends with any of them.
-    after_loss = in_files if transport == "nccl" else None
+    after_loss = None if transport == "ipc" else in_files
     publisher = TransferPublisher(models.actor, rollouts, link, after_loss=after_loss)
     try:
         await publisher.open()

@@ -19,8 +19,8 @@ _ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 
 def chosen_transport(config: Config, plan: MemoryPlan, *, device: str) -> str:
-    """Return "file", "ipc" or "nccl": the configured transport, or for "auto" the most direct one
-    that works.
+    """Return the configured transport, or for "auto" the most direct one that works: file, ipc or
+    nccl.
 
     Engines on the training devices: ipc, where both sides' weights fit beside each other. Engines
     in a pool: nccl. Else, on CPU and for other engines than vLLM: file.
@@ -34,7 +34,7 @@ def chosen_transport(config: Config, plan: MemoryPlan, *, device: str) -> str:
     own = "weight_transfer_config" in (rollout.engine_kwargs.get(rollout.name) or {})
     if device != "cuda" or own or direct not in facts.weight_transports:
         return "file"
-    if not facts.transfers_weights():
+    if facts.transport_problem(direct):
         return "file"
     if direct == "nccl":
         return direct

@@ -17,7 +17,7 @@ from rmrl.reward_training.example import Example
 from rmrl.reward_training.labelled_batch import Item, batch_of
 from rmrl.reward_training.objectives.decision import Decision
 from rmrl.reward_training.read_examples import read_examples
-from rmrl.reward_training.readings.answer_tokens import CRITERIA
+from rmrl.reward_training.readings.answer_tokens import CRITERIA, AnswerTokens
 from rmrl.reward_training.tokens import tokenized
 from rmrl.tokenizer import load_tokenizer
 from tests.reward_training.pairs import write_rows
@@ -165,6 +165,14 @@ def test_one_draw_needs_no_other_to_compare_with() -> None:
     torch.manual_seed(1)
     loss, _ = loss_of([1.0, 0.0], LOGPROBS, decision="outcome", draws=1)
     assert loss in (pytest.approx(0.0), pytest.approx(-math.log(0.25)))
+
+
+def test_the_gate_allows_what_bfloat16_rounds_in_a_logit() -> None:
+    """A 135M model trained in bfloat16 failed at .062, where .05 was allowed."""
+    logits = torch.tensor([40.124, 63.876])
+    rounding = (logits.bfloat16().float() - logits).abs().max().item()
+    assert rounding == pytest.approx(0.124, abs=1e-5)
+    assert rounding < AnswerTokens.half < 2 * rounding
 
 
 def test_figures_and_the_prior(tmp_path: Path) -> None:

@@ -72,7 +72,11 @@ def test_what_the_engine_does_is_no_problem(changes: dict[str, object]):
 def test_every_engine_states_known_devices_and_transports(name: str):
     facts = rollout_facts(name)
     assert {*facts.batch_invariant_on} <= {"cpu", "cuda"}
-    assert {"auto", "file"} <= {*facts.weight_transports} <= {"auto", "file", "ipc", "nccl"}
+    assert (
+        {"auto", "file"}
+        <= {*facts.weight_transports}
+        <= {"auto", "file", "ipc", "nccl", "nccl_m2n"}
+    )
 
 
 def test_engine_arguments_follow_from_other_settings():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,28 @@ def test_a_vllm_without_the_training_side_gets_files(
     monkeypatch.setattr(compat, "installed_version", lambda: Version("0.27.1"))
     assert chosen(config_of(tiny_llama)) == "file"
     (problem,) = rollout_problems(config_of(tiny_llama, weight_transport="ipc"), device="cuda")
-    assert "needs a newer vllm than is installed (vLLM 0.28 or newer)" in problem
+    assert "weight_transport=ipc needs vLLM 0.28 or newer; or use weight_transport=file" in problem
+
+
+@pytest.mark.parametrize(
+    ("version", "installed", "rollout", "strategy", "words"),
+    [
+        ("0.32.0", True, {}, "fsdp2", "needs vLLM 0.33 or newer"),
+        ("0.33.0", False, {}, "fsdp2", "needs NVIDIA's package for it: pip install nccl-extensions"),
+        ("0.33.0", True, {"pool": None}, "fsdp2", "works on CUDA with rollout.name=vllm with rollout.pool"),
+        ("0.33.0", True, {}, "megatron", "sends the shards of actor.strategy=fsdp2 or fsdp, and this run has strategy=megatron"),
+        ("0.33.0", True, {}, "fsdp2", ""),
+    ],
+)  # fmt: skip
+def test_shards_to_shards_needs_a_pool_and_its_packages(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, version: str, installed: bool, rollout: dict[str, Any], strategy: str, words: str
+) -> None:  # fmt: skip
+    monkeypatch.setattr(compat, "installed_version", lambda: Version(version))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: object() if installed else None)
+    config = config_of(tiny_llama, **{"pool": "p", "weight_transport": "nccl_m2n", **rollout})
+    config.actor_rollout_ref.actor.strategy = strategy
+    problems = list(rollout_problems(config, device="cuda"))
+    assert [words in problem for problem in problems] == [True] * bool(words)
 
 
 def test_what_cannot_be_shared_between_processes_goes_through_files(

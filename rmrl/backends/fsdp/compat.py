@@ -16,13 +16,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard
 
 from rmrl.backends.fsdp import fsdp1, fsdp2
 from rmrl.backends.fsdp.backend import mesh_problem
 from rmrl.backends.fsdp.initial import InitialWeights
 from rmrl.backends.fsdp.layout import Layout
 from rmrl.errors import ConfigError
+from rmrl.inference.weights.parts import Parts
 
 
 def device_mesh(device: str, fsdp_size: int) -> DeviceMesh:
@@ -133,6 +134,32 @@ def full_tensor(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         assert isinstance(on_device, DTensor)
         return on_device.full_tensor()
     return local
+
+
+def parts_of(tensor: Tensor) -> Parts | None:
+    """Return how the processes hold a tensor in equal parts. None: the parts differ in size, or
+    every process has the whole."""
+    if not isinstance(tensor, DTensor):
+        return None
+    grid = tuple(tensor.device_mesh.shape)
+    cuts: list[int | None] = []
+    for size, placement in zip(grid, tensor.placements, strict=True):
+        cut = placement.dim if isinstance(placement, Shard) else None
+        if cut is not None and tensor.shape[cut] % size:
+            return None
+        cuts.append(cut)
+    if all(cut is None for cut in cuts):
+        return None
+    return Parts(grid, tuple(cuts))
+
+
+def local_part(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Return this process's part on the device, cast to `dtype`."""
+    assert isinstance(tensor, DTensor)
+    local = tensor.to_local().detach()
+    if dtype is not None and tensor.is_floating_point():
+        local = local.to(dtype)
+    return local.to(tensor.device_mesh.device_type)
 
 
 def full_tensors(

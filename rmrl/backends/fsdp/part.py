@@ -25,6 +25,7 @@ from rmrl.backends.own_tokens import of_all
 from rmrl.backends.part import Loss
 from rmrl.backends.prompt_units import Sharing
 from rmrl.backends.row_assignment import row_assignment
+from rmrl.inference.weights.parts import Parts
 from rmrl.models.loading import torch_dtype
 from rmrl.models.logprobs import EntropyMode
 from rmrl.models.lora import is_adapter, merged_name, merged_parameters, own_parameters
@@ -179,6 +180,27 @@ class FSDPPart:
             return compat.full_tensors(shards.items(), dtype)
         merged = merged_parameters(shards, self._settings.model, gather=compat.full_tensor)
         return _cast(merged, dtype)
+
+    def parts(self) -> dict[str, Parts]:
+        if self._adapted:
+            return {}  # merging gathers
+        held: dict[str, Parts] = {}
+        for name, tensor in self._shards().items():
+            parts = compat.parts_of(tensor)
+            if parts is not None:
+                held[name] = parts
+        return held
+
+    def local_weights(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
+        parts = self.parts()
+        if not parts:
+            yield from self.weights(dtype)
+            return
+        for name, tensor in self._shards().items():
+            if name in parts:
+                yield name, compat.local_part(tensor, dtype)
+            else:
+                yield name, compat.full_tensor(tensor, dtype)
 
     def adapter(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the adapter's whole tensors and the head, as `weights` does, by peft's names."""

@@ -24,6 +24,7 @@ from rmrl.backends.offload import Offloader
 from rmrl.backends.part import Loss
 from rmrl.backends.prompt_units import Sharing
 from rmrl.backends.row_assignment import row_assignment
+from rmrl.inference.weights.parts import Parts
 from rmrl.types import TrainBatch
 
 
@@ -104,6 +105,12 @@ class MegatronPart:
 
     def weights(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
         return gather.whole_tensors(self.model, dtype)
+
+    def parts(self) -> dict[str, Parts]:
+        return {}  # megatron-core joins matrices that a checkpoint has apart
+
+    def local_weights(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
+        return self.weights(dtype)
 
     def save_tensors(self, folder: Path) -> None:
         checkpoint.save_tensors(folder, self.model, self._optimizer)

@@ -79,10 +79,10 @@ class RolloutConfig:
     """1: off."""
     do_sample: bool = True
     """False: greedy."""
-    weight_transport: str = choice("auto", among=("auto", "file", "ipc", "nccl"))
+    weight_transport: str = choice("auto", among=("auto", "file", "ipc", "nccl", "nccl_m2n"))
     """Transport for new weights to the engines: file (shared memory), ipc (CUDA IPC, engines on the
-    training devices) or nccl (needs rollout.pool). auto: ipc or nccl with vllm on CUDA, else
-    file."""
+    training devices), nccl (needs rollout.pool), or nccl_m2n (the same, shards to shards). auto:
+    ipc or nccl with vllm on CUDA, else file."""
     ignore_eos: bool = False
     """Continue past the end token."""
     seed: int = 0

@@ -8,6 +8,7 @@ the list with the sources of other releases. Imports nothing heavy.
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import logging
 import os
 from collections.abc import Container, Mapping, Sequence
@@ -109,6 +110,9 @@ _ENGINE_FIELDS = (
     "enable_prefix_caching", "logprobs_mode", "pooler_config", "hf_overrides",
     "weight_transfer_config", "enable_lora", "max_loras", "max_lora_rank",
 )  # fmt: skip
+_M2N_FIELDS = (
+    "rank", "master_address", "master_port", "world_size", "num_trainer_ranks", "dst_mesh_dims",
+)  # fmt: skip
 
 USES = (
     Use("vllm:EngineArgs", _ENGINE_FIELDS),
@@ -150,9 +154,22 @@ USES = (
     ),
     Use(
         "vllm.distributed.weight_transfer.base:WeightSource",
-        extended={"metadata": "cached_property", "iter_full": "method"},
+        extended={"metadata": "cached_property", "iter_full": "method", "iter_local": "method"},
         since=ITER_FULL_SINCE,
     ),
+    Use(
+        "vllm.distributed.weight_transfer.base:ParamMeta",
+        ("owners", "mesh_shape", "placements"),
+        since=ITER_FULL_SINCE,
+    ),
+    Use("vllm.distributed.weight_transfer.base:Replicate", since=ITER_FULL_SINCE),
+    Use("vllm.distributed.weight_transfer.base:Shard", ("dim",), since=ITER_FULL_SINCE),
+    Use(
+        "vllm.distributed.weight_transfer.m2n_trainer:M2NTrainerInitInfo",
+        _M2N_FIELDS,
+        since=ITER_FULL_SINCE,
+    ),
+    Use("vllm.config:ParallelConfig", members=("data_parallel_index",), since=ITER_FULL_SINCE),
     Use(
         "vllm.distributed.weight_transfer.base:ParamMeta",
         ("name", "dtype", "shape"),
@@ -231,6 +248,18 @@ def transfers_weights() -> bool:
     """Return whether the installed vLLM has the training side of its weight transfer."""
     version = installed_version()
     return version is not None and version >= TRANSFER_SINCE
+
+
+def transport_problem(transport: str) -> str:
+    """Return what weights by that transport need and is not installed, "" if nothing."""
+    version = installed_version()
+    if transport != "nccl_m2n":
+        return "" if transfers_weights() else f"vLLM {TRANSFER_SINCE} or newer"
+    if version is None or version < ITER_FULL_SINCE:
+        return f"vLLM {ITER_FULL_SINCE} or newer"
+    if importlib.util.find_spec("nccl") is None:
+        return "NVIDIA's package for it: pip install nccl-extensions"
+    return ""
 
 
 def offloads_graphs() -> bool:

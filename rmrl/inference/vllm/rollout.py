@@ -97,8 +97,8 @@ class VLLMRollout(TaggedSleep):
     version_problem = staticmethod(compat.version_problem)
     kept_asleep_bytes = staticmethod(compat.kept_asleep_bytes)
     batch_invariant_on: ClassVar[tuple[str, ...]] = ("cuda",)
-    transfers_weights = staticmethod(compat.transfers_weights)
-    weight_transports: ClassVar[tuple[str, ...]] = ("auto", "file", "ipc", "nccl")
+    transport_problem = staticmethod(compat.transport_problem)
+    weight_transports: ClassVar[tuple[str, ...]] = ("auto", "file", "ipc", "nccl", "nccl_m2n")
 
     @staticmethod
     def derived_arguments(overrides: Mapping[str, Any], weight_transport: str) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class VLLMRollout(TaggedSleep):
         arguments: dict[str, Any] = {}
         if overrides:
             arguments["hf_overrides"] = dict(overrides)
-        if weight_transport in ("ipc", "nccl"):
+        if weight_transport in ("ipc", "nccl", "nccl_m2n"):
             arguments["weight_transfer_config"] = {"backend": weight_transport}
         return arguments
 
@@ -220,7 +220,12 @@ class VLLMRollout(TaggedSleep):
 
     async def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         """Prepare for weights that vLLM itself transfers; needs
-        engine_kwargs.vllm.weight_transfer_config."""
+        engine_kwargs.vllm.weight_transfer_config. `init_info` may hold an engine_number."""
+        if "engine_number" in init_info:
+            number = init_info["engine_number"]
+            info = {key: value for key, value in init_info.items() if key != "engine_number"}
+            await self._rpc("join_weight_transfer", init_info=info, engine_number=number)
+            return
         await self._rpc("init_weight_transfer_engine", init_info=init_info)
 
     async def start_weight_update(self) -> None:

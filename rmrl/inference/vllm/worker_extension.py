@@ -16,6 +16,7 @@ from rmrl.inference.weights.file import read_weights
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from vllm.config import ParallelConfig
 
 
 CONTEXT_BYTES = 600 * 2**20
@@ -31,6 +32,17 @@ class WorkerExtension:
     def load_weight_file(self, path: str) -> None:
         """Replace all weights by those of a file of `rmrl.inference.weights.file`."""
         self.reload_weights(weights_iterator=read_weights(path))  # type: ignore[attr-defined]
+
+    def join_weight_transfer(self, init_info: dict[str, Any], engine_number: int) -> None:
+        """Prepare for weights that reach several engines at once. vLLM counts engines as one
+        deployment's replicas, which are numbered."""
+        parallel: ParallelConfig = self.vllm_config.parallel_config  # type: ignore[attr-defined]
+        own = parallel.data_parallel_index
+        parallel.data_parallel_index = engine_number
+        try:
+            self.init_weight_transfer_engine(init_info)  # type: ignore[attr-defined]
+        finally:
+            parallel.data_parallel_index = own
 
     def worker_bytes(self) -> int:
         """Return the device memory of this process on CUDA, its resident memory on CPU."""

@@ -7,6 +7,7 @@ rollout engines.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,11 +16,13 @@ from typing import Any, Protocol
 import torch
 
 from rmrl.inference.weights.file import Manifest, largest_bytes, manifest_bytes
+from rmrl.inference.weights.parts import Parts
 from rmrl.registry import load_attribute
 
 INIT_INFOS = {
     "ipc": "vllm.distributed.weight_transfer.ipc_engine:IPCTrainerInitInfo",
     "nccl": "vllm.distributed.weight_transfer.nccl_engine:NCCLTrainerInitInfo",
+    "nccl_m2n": "vllm.distributed.weight_transfer.m2n_trainer:M2NTrainerInitInfo",
 }
 """Transport -> vLLM's settings of its training side; they name the backend of the same name."""
 
@@ -57,6 +60,14 @@ class Weights(Protocol):
 
     def weights(self, dtype: str) -> Iterator[tuple[str, torch.Tensor]]: ...
 
+    def parts(self) -> Mapping[str, Parts]:
+        """Tensors that the processes hold in equal parts. nccl_m2n alone asks for them."""
+        ...
+
+    def local_weights(self, dtype: str) -> Iterator[tuple[str, torch.Tensor]]:
+        """This process's parts in the manifest's order. Other tensors are whole."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferLink:
@@ -71,7 +82,8 @@ class TransferLink:
     """Type of the sent tensors."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Further settings of vLLM's: nccl needs master_address, master_port, world_size (1 + the
-    rollout engines' devices)."""
+    rollout engines' devices). nccl_m2n counts all training processes in world_size, and needs
+    num_trainer_ranks and dst_mesh_dims (engines, devices of each)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +110,7 @@ class WeightSender:
         self._engine: Any = WeightTransferTrainerFactory.trainer_init(
             make_info(rank=link.rank, **options),
             client=link.client,
-            source=make_source(weights, link.dtype),
+            source=make_source(weights, link.dtype, local=link.transport == "nccl_m2n"),
         )
 
     def send(self, version: int) -> Sent:
@@ -111,6 +123,24 @@ class WeightSender:
     def close(self) -> None:
         """Leave the group of processes that exchange weights."""
         self._engine.shutdown()
+
+
+def group_options(
+    transport: str, *, address: str, port: int, ranks: int, engines: int, width: int
+) -> dict[str, Any]:
+    """Return vLLM's settings for an exchange between `ranks` training processes and `engines` with
+    `width` devices each."""
+    if transport == "ipc":
+        return {"packed": True}
+    options: dict[str, Any] = {
+        "master_address": address,
+        "master_port": port,
+        "world_size": 1 + engines * width,
+    }
+    if transport == "nccl_m2n":
+        grid = {"num_trainer_ranks": ranks, "dst_mesh_dims": (engines, width)}
+        options |= {**grid, "world_size": ranks + engines * width}
+    return options
 
 
 def transfer_options(options: Mapping[str, Any], manifest: Manifest) -> dict[str, Any]:
@@ -133,16 +163,24 @@ def source_problem() -> str:
     return ""
 
 
-def make_source(weights: Weights, dtype: str) -> Any:
-    """Return the weights as vLLM's WeightSource, in the form of the installed release."""
+def make_source(weights: Weights, dtype: str, *, local: bool = False) -> Any:
+    """Return the weights as vLLM's WeightSource, in the installed release's form. local: as
+    each process holds them (vLLM 0.33 or newer)."""
     from vllm.distributed.weight_transfer.base import ParamMeta, WeightSource
 
     def metadata(_: object) -> list[ParamMeta]:
+        parts = weights.parts() if local else {}
         manifest = weights.manifest(dtype)
-        return [ParamMeta(name, kind, tuple(shape)) for name, kind, shape in manifest]
+        return [
+            ParamMeta(name, kind, tuple(shape), **_placed(parts.get(name)))
+            for name, kind, shape in manifest
+        ]
 
     def tensors(_: object) -> Iterator[tuple[str, torch.Tensor]]:
         return iter(weights.weights(dtype))
+
+    def own(_: object) -> Iterator[tuple[str, torch.Tensor]]:
+        return weights.local_weights(dtype)
 
     # vLLM 0.33 and newer read a cached property and call `iter_full`. Older releases call the
     # method `metadata` and iterate over the source itself.
@@ -153,4 +191,20 @@ def make_source(weights: Weights, dtype: str) -> Any:
         "iter_full": tensors,
         "__iter__": tensors,
     }
+    if local:
+        members |= {"__doc__": "Hands out each process's parts.", "iter_local": own}
+        del members["iter_full"], members["__iter__"]
     return type("Source", (WeightSource,), members)()
+
+
+def _placed(parts: Parts | None) -> dict[str, Any]:
+    """Return arguments for vLLM's ParamMeta."""
+    if parts is None:
+        return {}
+    from vllm.distributed.weight_transfer.base import Replicate, Shard  # pyright: ignore[reportAttributeAccessIssue]
+
+    return {
+        "owners": tuple(range(math.prod(parts.grid))),
+        "mesh_shape": parts.grid,
+        "placements": tuple(Replicate() if cut is None else Shard(cut) for cut in parts.cuts),
+    }

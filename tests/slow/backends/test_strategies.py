@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rmrl.backends.base import ProcessSettings, TrainSettings
@@ -144,11 +145,31 @@ def run_case(
         "after": answer(asked).values.tolist(),
         "weights": weights,
         "manifest": manifest,
+        "split": split_weights(engine),
     }
     if load is not None:
         engine.load(load)
         result["resumed"] = engine.update([share(batch_of(role, 7, seed=STEPS - 1), process)])
     return result
+
+
+def split_weights(engine: FSDPEngine) -> Result:
+    """The weights put together from what each process hands out, and the names in parts."""
+    parts = engine.parts()
+    joined: dict[str, list[float]] = {}
+    for name, tensor in engine.local_weights("float32"):
+        joined[name] = tensor.flatten().tolist()
+        if name not in parts:
+            continue
+        everyone: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(everyone, joined[name])
+        grid = np.array(everyone).reshape(*parts[name].grid, -1)
+        for axis, cut in enumerate(parts[name].cuts):
+            assert cut in (None, 0)
+            if cut is None:
+                grid = grid.take([0], axis)
+        joined[name] = grid.flatten().tolist()
+    return {"names": list(parts), "joined": joined}
 
 
 def saved(folder: str, case: str, strategy: str, processes: int) -> str:
@@ -216,7 +237,8 @@ def assert_same(
 
 @pytest.mark.parametrize("case", CASES)
 def test_one_process_is_bit_equal_under_both(one: dict[str, Result], case: str):
-    assert one[f"{case}-fsdp"] == one[f"{case}-fsdp2"]
+    fsdp, fsdp2 = ({**one[f"{case}-{each}"], "split": None} for each in STRATEGIES)
+    assert fsdp == fsdp2
     assert (
         np.abs(np.subtract(one[f"{case}-fsdp"]["before"], one[f"{case}-fsdp"]["after"])).max()
         > 1e-3
@@ -230,6 +252,15 @@ def test_two_processes_are_the_same_under_both(two: dict[str, Result], case: str
     assert_same(
         two[f"{case}-fsdp"], two[f"{case}-fsdp2"], logprobs=logprobs, weights=5e-6, norms=5e-6
     )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_processes_hand_out_the_parts_that_they_hold(two: dict[str, Result], case: str):
+    """For weight_transport=nccl_m2n. Adapters are merged into whole tensors."""
+    for strategy in STRATEGIES:
+        split = two[f"{case}-{strategy}"]["split"]
+        assert split["joined"] == two[f"{case}-{strategy}"]["weights"]
+    assert bool(two[f"{case}-fsdp2"]["split"]["names"]) == (case != "lora")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -1,0 +1,15 @@
+"""How training processes hold a tensor together. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Equal parts of a tensor, in a grid of all processes by rank."""
+
+    grid: tuple[int, ...]
+    """Processes along each axis."""
+    cuts: tuple[int | None, ...]
+    """The dimension that each axis cuts. None: it repeats the parts."""
