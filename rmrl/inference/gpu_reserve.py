@@ -15,6 +15,7 @@ ENGINE_PROCESS_BYTES = {"cpu": 900 * 2**20, "cuda": 600 * 2**20}
 and workspaces on CUDA."""
 _BESIDE_BYTES = 2 * 2**30
 """CUDA graphs, and what vLLM's profile finds beyond this estimate."""
+STAYS_WITH = 32
 LARGEST_SHARE = 0.9
 """For one engine: vLLM's own default up to 0.24."""
 
@@ -40,13 +41,15 @@ def reserve(
     gpu_bytes: int,
     generates: bool = True,
     chunks: bool = False,
+    stays: bool = False,
 ) -> Reserve:
     """Return what an engine has use for.
 
     held_bytes: weights and adapters, which `width` devices share. context: the longest sequence, in
     tokens. sequences, batched_tokens: the engine's limits. gpu_bytes: one GPU's memory, which
     LARGEST_SHARE limits (0: no limit). generates: keys and values stay until a sequence has ended.
-    Otherwise they stay for one step. chunks: a prompt may be read in several steps.
+    Otherwise they stay for one step. chunks: a prompt may be read in several steps. stays:
+    the engine is never put away, and so others must leave it room for STAYS_WITH sequences.
     """
     token_bytes = -(-kv_bytes(path) // width)
     step_tokens = batched_tokens if chunks else max(batched_tokens, context)
@@ -56,7 +59,8 @@ def reserve(
     if generates:
         fixed += sequences * vocabulary_size(path) * _LOGIT_BYTES
         cached = sequences * context
-    start = fixed + context * token_bytes
+    least = min(sequences, STAYS_WITH) if stays else 1
+    start = fixed + least * context * token_bytes
     useful = max(start, fixed + cached * token_bytes)
     if gpu_bytes:
         limit = int(LARGEST_SHARE * gpu_bytes)

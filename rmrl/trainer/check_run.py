@@ -463,13 +463,13 @@ def _check_memory(
     policy_host_bytes = plan_with([]).peak("score", HOST_MEMORY)
     engines = prepare_engines(specs, config.trainer, devices, policy_host_bytes=policy_host_bytes)
     engines = on_all_devices(engines, config)
+    lines = fill_training(
+        config, extras.critic, device=devices.kind, plan=partial(plan_with, engines)
+    )
     engines, shares = choose_shares(
         config, engines, plan_with(engines), gpu_bytes=devices.total_bytes()
     )
-    trained = fill_training(
-        config, extras.critic, device=devices.kind, plan=partial(plan_with, engines)
-    )
-    for line in [*shares, *trained]:
+    for line in [*shares, *lines]:
         _log.info(line)
     plan = plan_with(engines)
     plan.check(

@@ -276,6 +276,7 @@ def rollout_reserve(config: Config, *, gpu_bytes: int) -> Reserve:
         batched_tokens=rollout.max_num_batched_tokens,
         gpu_bytes=gpu_bytes,
         chunks=rollout.enable_chunked_prefill,
+        stays=not rollout_sleeps(config, device="cuda"),
     )
 
 

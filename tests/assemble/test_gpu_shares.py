@@ -44,20 +44,20 @@ OPEN = {
 }
 
 
-def shares(claims: list[Claim], budget: int = 82, **changes: Open) -> dict[str, float | None]:
+def shares(claims: list[Claim], budget: int = 85, **changes: Open) -> dict[str, float | None]:
     plan = MemoryPlan(claims, {"gpu 0": budget * GIB})
     chosen = chosen_shares(plan, OPEN | changes, GPU)
     return {name: share.of_gpu for name, share in chosen.items()}
 
 
 def test_an_engine_takes_what_the_others_leave_while_it_is_awake() -> None:
-    # 82 - 2. Sampling: 80 - 12 (others, away) = 20 + 12 x 4. Scoring: 80 - 16: clear takes all 20
+    # 85 - 5 %. Sampling: 80 - 12 (others, away) = 20 + 12 x 4. Scoring: 80 - 16: clear takes all 20
     # steps, 10 + 20 x 2, safe 10 + 10 x 5.
     assert shares([TRAINING, ROLLOUT, CLEAR, SAFE]) == {"rollout": 0.68, "clear": 0.5, "safe": 0.6}
 
 
 def test_the_line_names_the_reason() -> None:
-    plan = MemoryPlan([TRAINING, ROLLOUT, CLEAR, SAFE], {"gpu 0": 82 * GIB})
+    plan = MemoryPlan([TRAINING, ROLLOUT, CLEAR, SAFE], {"gpu 0": 85 * GIB})
     chosen = chosen_shares(plan, OPEN, GPU)
     lines = [share.line for share in chosen.values()]
     assert lines == [
@@ -76,6 +76,12 @@ def test_engines_that_are_never_put_away_grow_together() -> None:
     assert shares([TRAINING, *stay], **only) == {"rollout": 0.2, "clear": 0.1, "safe": 0.1}
     small = replace(TRAINING, awake_bytes=20 * GIB)
     assert shares([small, *stay], **only) == {"rollout": 0.4, "clear": 0.2, "safe": 0.1}
+
+
+def test_a_phase_that_does_not_fit_anyway_is_no_reason_against_another() -> None:
+    """Micro-batches that fit are chosen elsewhere."""
+    larger = replace(TRAINING, awake_bytes=200 * GIB)
+    assert shares([larger, ROLLOUT, CLEAR, SAFE]) == {"rollout": 0.68, "clear": 0.5, "safe": 0.6}
 
 
 def test_what_does_not_fit_keeps_the_least() -> None:

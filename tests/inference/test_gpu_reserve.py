@@ -71,6 +71,14 @@ def test_parts_share_weights_and_heads(tmp_path: Path) -> None:
     assert one.useful - two.useful == HELD // 2 + 1000 * 256
 
 
+def test_an_engine_that_stays_has_room_for_several_sequences(tmp_path: Path) -> None:
+    checkpoint(tmp_path)
+    away, stays = sized(tmp_path, sequences=40), sized(tmp_path, sequences=40, stays=True)
+    assert stays.start - away.start == 31 * 100 * 512
+    assert stays.useful == away.useful
+    assert sized(tmp_path, stays=True).start == sized(tmp_path).useful  # ten sequences are all
+
+
 def test_no_engine_takes_more_than_nine_tenths(tmp_path: Path) -> None:
     checkpoint(tmp_path)
     assert sized(tmp_path, gpu_bytes=2**30) == Reserve(int(0.9 * 2**30), int(0.9 * 2**30))

@@ -263,8 +263,8 @@ def judge(name: str, path: str, **changes: Any) -> RewardSpec:
 def test_engines_of_a_7b_take_what_others_leave(
     seven_b: Config, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of 79 GiB 2 stay free. Training holds 16.1 all the time, and three sleeping engines .6 each:
-    59.1 are left for the one that is awake, and steps of about 2.5 reach 58.4. A rollout engine has
+    """Of 79 GiB 4 stay free. Training holds 16.1 all the time, and three sleeping engines .6 each:
+    57.1 are left for the one that is awake, and steps of about 2.7 reach 55. A rollout engine has
     128 samples with 4,096 tokens at most, 28 GiB of keys and values."""
     caplog.set_level(logging.INFO)
     path = str(seven_b.actor_rollout_ref.model.path)
@@ -274,18 +274,18 @@ def test_engines_of_a_7b_take_what_others_leave(
     devices = Devices(kind="cuda", machines=(Machine(gpus=gpus, host_free_bytes=2**41),))
     engines, plan = _check_memory(seven_b, judges, devices, extras=Extras())
     shares = {engine.label: engine.gpu_share for engine in engines}
-    assert shares == {"clear": 0.73, "safe": 0.73, "fixed": None}
+    assert shares == {"clear": 0.69, "safe": 0.69, "fixed": None}
     assert seven_b.actor_rollout_ref.rollout.gpu_memory_utilization == 0.57
     awake = {
         claim.who: claim.awake_bytes / 2**30 for claim in plan.claims if "gpu 0" in claim.devices
     }
-    assert awake["clear"] == pytest.approx(0.73 * 80)
+    assert awake["clear"] == pytest.approx(0.69 * 80)
     assert awake["rollout"] == pytest.approx(0.57 * 80)
     assert awake["fixed"] == pytest.approx(0.3 * 80)
     lines = [line for line in caplog.messages if "gpu_memory_utilization=" in line]
     assert lines == [
-        "engine of clear: gpu_memory_utilization=0.73: 58.40 GiB of each GPU, all that the plan leaves",
-        "engine of safe: gpu_memory_utilization=0.73: 58.40 GiB of each GPU, all that the plan leaves",
+        "engine of clear: gpu_memory_utilization=0.69: 55.20 GiB of each GPU, all that the plan leaves",
+        "engine of safe: gpu_memory_utilization=0.69: 55.20 GiB of each GPU, all that the plan leaves",
         f"{ROLLOUT}.gpu_memory_utilization=0.57: 45.60 GiB of each GPU, a full batch has no use for more",
     ]
 

@@ -90,6 +90,7 @@ def reserved(plan: EnginePlan, device_bytes: int) -> Reserve:
         batched_tokens=spec.max_num_batched_tokens,
         gpu_bytes=device_bytes,
         generates=spec.runner == "generate",
+        stays=plan.residency == "resident",
     )
 
 
