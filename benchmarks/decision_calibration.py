@@ -112,8 +112,8 @@ def train(folder: Path, decision: str, seed: int, settings: argparse.Namespace) 
             *(f"data.val_files={folder / 'test.jsonl'}", f"data.max_length={settings.max_length}"),
             *(f"data.train_batch_size={settings.rows}", "trainer.test_freq=1000000"),
             *(f"trainer.total_training_steps={settings.steps}", f"optim.lr={settings.lr}"),
-            *("fsdp_config.param_dtype=null", "model.enable_gradient_checkpointing=false"),
-            *("trainer.save_freq=8", "trainer.device=cpu", f"trainer.seed={seed}"),
+            *("model.enable_gradient_checkpointing=false", "trainer.save_freq=8"),
+            *("trainer.device=cpu", f"trainer.seed={seed}"),
             *("trainer.logger=[jsonl]", "gate.engines=[hf]", "gate.texts=8"),
             f"trainer.threads_per_process={settings.threads}",
         ]
@@ -148,11 +148,11 @@ def main() -> None:
     parser.add_argument("--decisions", nargs="+", default=["cross_entropy", "rlcd", "outcome"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--steps", type=int, default=64)
-    parser.add_argument("--rows", type=int, default=16)
-    parser.add_argument("--test", type=int, default=256)
+    parser.add_argument("--rows", type=int, default=8)
+    parser.add_argument("--test", type=int, default=192)
     parser.add_argument("--lr", type=float, default=3e-5)
     parser.add_argument("--max-length", type=int, default=512)
-    parser.add_argument("--most-characters", type=int, default=4000)
+    parser.add_argument("--most-characters", type=int, default=2000)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--runs", type=Path, default=Path("runs/decision_calibration"))
     parser.add_argument("--out", type=Path)

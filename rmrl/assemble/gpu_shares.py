@@ -73,6 +73,8 @@ def with_shares(engines: Sequence[EnginePlan], shares: dict[str, Share]) -> list
 def chosen_shares(plan: MemoryPlan, shares: dict[str, Open], gpu_bytes: int) -> dict[str, Share]:
     """Return a share for each open one. In `plan` they have what they start with. Where not even
     that fits they keep it, and the plan's own check says what is missing."""
+    if not gpu_bytes:
+        return {}
     names = list(shares)
     spare = max(_SPARE_BYTES, int(_SPARE_SHARE * gpu_bytes))
     steps = dict.fromkeys(names, 0)
