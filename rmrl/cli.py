@@ -14,7 +14,7 @@ from rmrl.registry import did_you_mean
 
 @ends_with_its_reader
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit code (2 for an unknown command)."""
+    """Run a command. Return its exit code (2 for an unknown command)."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help"):
         print(_overview())

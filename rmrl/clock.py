@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Returns seconds since some moment; never runs backwards.
+    """Returns seconds since some moment. Never runs backwards.
 
     `time.monotonic` is one. Code that only runs in an event loop reads `loop.time` instead, the
     clock that its timers and sleeps are on.

@@ -13,7 +13,7 @@ def canonical_json(
     value: Any, *, default: Callable[[Any], Any] | None = None, compact: bool = False
 ) -> bytes:
     """Return one text for equal values: ASCII, keys in order. `default` replaces what JSON does not
-    have; without it such a value raises TypeError."""
+    have. Without it such a value raises TypeError."""
     separators = (",", ":") if compact else None
     return json.dumps(value, default=default, sort_keys=True, separators=separators).encode()
 

@@ -50,7 +50,7 @@ class ConfigError(RmrlError, ValueError):
 
 
 class OutputDirError(ConfigError):
-    """The output folder holds another run; nothing in it was touched."""
+    """The output folder holds another run. Nothing in it was touched."""
 
 
 class MemoryPlanError(ConfigError):
@@ -80,7 +80,7 @@ class InfrastructureError(RmrlError):
 
 
 class EngineLoadError(InfrastructureError):
-    """An engine process could not be started; the message quotes the engine's error."""
+    """An engine process could not be started. The message quotes the engine's error."""
 
 
 class EngineLostError(InfrastructureError):
@@ -110,7 +110,7 @@ class CheckpointError(RmrlError):
 
 
 class SweepError(RmrlError):
-    """Jobs of a sweep failed; the others have ended."""
+    """Jobs of a sweep failed. The others have ended."""
 
     def __init__(self, failed: Sequence[tuple[str, RmrlError]], jobs: int) -> None:
         """`failed`: overrides and error of each, one at least, of a number of jobs."""
@@ -176,6 +176,6 @@ class Problems:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text; the name of its class where there is none."""
+    """Return the first line of an error's text. The name of its class where there is none."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0]

@@ -21,7 +21,7 @@ _READ_BYTES = 2**20
 
 
 class LockedError(Exception):
-    """Another process holds the lock; the message names it."""
+    """Another process holds the lock. The message names it."""
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -1,7 +1,7 @@
 """The log of a command: the messages of the `rmrl` loggers on the console and in a file.
 
 Every module reports through `logging.getLogger(__name__)`. An entry opens the log once, around all
-that it does; where the command writes results, `write_to` adds the file. Without `command_log`, in
+that it does. Where the command writes results, `write_to` adds the file. Without `command_log`, in
 a program that imports rmrl, nothing is set up here: that program's own `logging` settings hold.
 """
 
@@ -60,7 +60,7 @@ def command_log() -> Iterator[None]:
 def begin_run(level: str) -> None:
     """Set the least level of the console, and close the file of an earlier run of this command.
 
-    `level`: one of `LEVELS`; the check of the configuration reports any other, which counts as
+    `level`: one of `LEVELS`. The check of the configuration reports any other, which counts as
     info. The file holds info and above, with "debug" that too. Does nothing outside `command_log`.
     """
     number = LEVELS.get(level, logging.INFO)
@@ -87,7 +87,7 @@ def run_file() -> Path | None:
 
 
 class ConsoleHandler(logging.Handler):
-    """Writes `[rmrl] message` to standard error, above any progress bar; on a terminal warnings are
+    """Writes `[rmrl] message` to standard error, above any progress bar. On a terminal warnings are
     coloured, where NO_COLOR is not set."""
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ class RunFileHandler(logging.Handler):
         )
 
     def open(self, path: Path) -> None:
-        """Append to `path` from here on; no file is open before."""
+        """Append to `path` from here on. No file is open before."""
         self.close()
         self._given_up = False
         try:
@@ -162,7 +162,7 @@ class RunFileHandler(logging.Handler):
             self.handle(record)
 
     def close(self) -> None:
-        """Close the file, if one is open; later records wait for the next one."""
+        """Close the file, if one is open. Later records wait for the next one."""
         self.acquire()
         try:
             if self._file is not None:

@@ -25,5 +25,5 @@ class HeldPort:
             self._socket.close()
 
     def close(self) -> None:
-        """Let go of the port; a server that listens there keeps it."""
+        """Let go of the port. A server that listens there keeps it."""
         self._socket.close()

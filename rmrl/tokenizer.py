@@ -21,7 +21,7 @@ _NEED = (
 
 
 def policy_tokenizer(model: ModelConfig) -> Any:
-    """Load the tokenizer of a model, with its pad token and chat template; see `load_tokenizer`."""
+    """Load the tokenizer of a model, with its pad token and chat template. See `load_tokenizer`."""
     path = model.tokenizer_path or model.path or ""
     return load_tokenizer(
         path, trust_remote_code=model.trust_remote_code, chat_template=model.custom_chat_template
@@ -29,7 +29,7 @@ def policy_tokenizer(model: ModelConfig) -> Any:
 
 
 def load_tokenizer(path: str, *, trust_remote_code: bool, chat_template: str | None = None) -> Any:
-    """Load the tokenizer at `path`; without a pad token it pads with its end token.
+    """Load the tokenizer at `path`. Without a pad token it pads with its end token.
 
     `chat_template` (Jinja text, or the path of a file that holds it) replaces the tokenizer's.
     Raises ConfigError where nothing can be loaded.

@@ -40,7 +40,7 @@ class Scored:
     """The row with the columns of `rmrl score`."""
     components: tuple[str, ...]
     missing_reward: float | None = None
-    """Number of a response without a reward; None: there is none, and that is an error."""
+    """Number of a response without a reward. None: there is none, and that is an error."""
 
     @property
     def reward(self) -> float:
@@ -63,7 +63,7 @@ class Scored:
         )
 
     def numbers(self) -> dict[str, float]:
-        """Score of each component before transform and weight; NaN without a verdict."""
+        """Score of each component before transform and weight, NaN without a verdict."""
         numbers: dict[str, float] = {}
         for name in self.components:
             value = self.row[f"score_{name}"]
@@ -157,7 +157,7 @@ class Gathered:
         return Scored(row, self._components, self._missing_reward)
 
     def _serve(self) -> None:
-        """Score batch after batch; the thread ends when nothing came for REST_AFTER_S."""
+        """Score batch after batch. The thread ends when nothing came for REST_AFTER_S."""
         while True:
             batch = self._next_batch()
             if not batch:

@@ -7,7 +7,7 @@
 
 This file itself can be named there too, with RMRL_REWARDS=reward.yaml in the environment.
 OpenRLHF imports the file in each of its vLLM processes and calls `reward_func(queries, prompts,
-labels)` with lists of one response, from threads; it reads `rewards`, `scores` and `extra_logs` of
+labels)` with lists of one response, from threads. It reads `rewards`, `scores` and `extra_logs` of
 the returned dict (`openrlhf/utils/agent.py`, `trainer/ppo_utils/samples_generator.py`, 0.11.2). An
 exception is logged there and the response has no reward.
 """
@@ -34,7 +34,7 @@ def reward_func(
     labels: Sequence[Any] | None = None,
     **columns: Any,
 ) -> dict[str, Any]:
-    """Score with the rewards of the file that RMRL_REWARDS names; see `reward_func_of`."""
+    """Score with the rewards of the file that RMRL_REWARDS names. See `reward_func_of`."""
     config = config_from_environment(REWARDS, "write a file with reward_func_of('reward.yaml')")
     missing = number_of(os.environ.get(MISSING_REWARD), MISSING_REWARD)
     return _scored(config, missing, (queries, prompts, labels), columns)

@@ -62,7 +62,7 @@ class SharedRewards:
         return checked.whole_groups or any(spec.needs_model for spec in checked.specs)
 
     def score(self, rows: Sequence[Row], *, within_budget: bool = True) -> ScoreTable:
-        """Score a batch, and leave the engines awake. Errors as in `Rewards.score_rows`; without
+        """Score a batch, and leave the engines awake. Errors as in `Rewards.score_rows`. Without
         `within_budget` more missing verdicts than allowed are a warning, unless `over_budget` is in
         the configuration."""
         over_budget = None if within_budget or self._budget_is_typed else "warn"
@@ -122,7 +122,7 @@ def shared_rewards(config: Config) -> SharedRewards:
 
 
 def settings_of(config: Config) -> dict[str, Any]:
-    """Return the configuration as plain dicts and lists; a file is read. Raises ConfigError."""
+    """Return the configuration as plain dicts and lists. A file is read. Raises ConfigError."""
     if isinstance(config, Mapping):
         return dict(_plain(config))
     return dict(read_yaml(Path(config).expanduser()))

@@ -5,9 +5,9 @@ way):
     GRPOTrainer(reward_funcs=rewards, args=GRPOConfig(reward_weights=rewards.weights, ...), ...)
 
 TRL calls each function with `prompts`, `completions`, `completion_ids`, the columns of the data set
-as lists, and from 1.0 on `trainer_state`, `log_extra` and `log_metric`; a function returns a number
+as lists, and from 1.0 on `trainer_state`, `log_extra` and `log_metric`. A function returns a number
 or None per completion (`GRPOTrainer._calculate_rewards`, TRL 1.16). The trainer's reward is the sum
-of weight x number over the functions that returned one; a completion for which all returned None
+of weight x number over the functions that returned one. A completion for which all returned None
 has no advantage and leaves the mean of its group.
 """
 
@@ -31,7 +31,7 @@ _NOT_COLUMNS = ("trainer_state", "log_extra", "log_metric", "environments")
 
 
 class RewardFunc:
-    """A reward function of TRL: one component, or the combined reward. Picklable; a process that
+    """A reward function of TRL: one component, or the combined reward. Picklable. A process that
     unpickles it starts rewards of its own with the first call."""
 
     def __init__(self, config: Mapping[str, Any], name: str) -> None:
@@ -147,7 +147,7 @@ def rows_of(
 
 def component_values(shared: SharedRewards, table: ScoreTable, name: str) -> list[float | None]:
     """Return the numbers of a component for the trainer's sum: scores after transforms; imputed
-    numbers; None without a verdict, behind a closed gate, and on rows without a reward."""
+    numbers, None without a verdict, behind a closed gate, and on rows without a reward."""
     (spec,) = [spec for spec in shared.components if spec.name == name]
     imputed = spec.on_missing.value if spec.on_missing.policy == "impute" else None
     values: list[float | None] = []

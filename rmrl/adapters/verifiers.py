@@ -54,7 +54,7 @@ def rubric(config: Config, *, missing_reward: float | None = None) -> Any:
     single = partial(gathered_rewards, config, missing_reward=missing_reward, caller="verifiers")
 
     class RewardsRubric(base):
-        """The rewards of a configuration; see `rubric`."""
+        """The rewards of a configuration. See `rubric`."""
 
         async def score_rollout(self, state: Any) -> None:
             """Score one rollout."""
@@ -84,8 +84,8 @@ def rubric(config: Config, *, missing_reward: float | None = None) -> Any:
 
 
 async def reward(task: Any, trace: Any) -> float:
-    """Return the combined reward of a trace with the rewards of the file that RMRL_REWARDS names;
-    see `reward_of`."""
+    """Return the combined reward of a trace with the rewards of the file that RMRL_REWARDS names.
+    See `reward_of`."""
     config = config_from_environment(REWARDS, "plug a function of your own with reward_of(...)")
     missing = number_of(os.environ.get(MISSING_REWARD), MISSING_REWARD)
     return await _trace_reward(config, missing, task, trace)
@@ -97,7 +97,7 @@ def reward_of(
     """Return a reward function for tasks of verifiers 0.4, with a configuration of its own.
 
     It scores `trace.last_reply` as the response to `task.prompt` and the turns between them
-    (`trace_row`); the other fields of the task are columns (`answer` is the reference). The
+    (`trace_row`). The other fields of the task are columns (`answer` is the reference). The
     components become metrics of the trace, those without a verdict are left out. Traces that end
     close together are scored as one batch. A trace without a reward gets `missing_reward`, without
     which it raises RewardError and is invalid.
@@ -187,7 +187,7 @@ async def _trace_reward(
 
 
 async def _combined(state: Mapping[str, Any]) -> float:
-    """The reward of a state that was scored; the Rubric lists it as its function."""
+    """The reward of a state that was scored. The Rubric lists it as its function."""
     return float(state["reward"])
 
 

@@ -55,7 +55,7 @@ def compute_score(
     missing_reward: float | None = None,
     **_: Any,
 ) -> dict[str, Any]:
-    """Return {"score": reward, "score_<name>": ..., "status_<name>": ...} for one response; a
+    """Return {"score": reward, "score_<name>": ..., "status_<name>": ...} for one response. A
     component without a verdict is NaN.
 
     Calls of several threads are scored together. Raises ConfigError for problems of the
@@ -112,7 +112,7 @@ class RewardManager:
     """
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **_: Any) -> None:
-        """`config`: verl's; its `reward.reward_kwargs` hold `rewards` and `missing_reward`.
+        """`config`: verl's. Its `reward.reward_kwargs` hold `rewards` and `missing_reward`.
         `compute_score` is not used."""
         del compute_score
         self._tokenizer = tokenizer

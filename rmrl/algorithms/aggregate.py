@@ -13,7 +13,7 @@ others.
 | seq-mean-token-sum-norm | 1 / max_length            | sequences      | the sum over a constant |
 | prompt-mean             | 1 / tokens of its prompt  | prompts        | (no sequence level)     |
 
-A prompt's tokens are the counted tokens in all its responses in the mini-batch; a response whose
+A prompt's tokens are the counted tokens in all its responses in the mini-batch. A response whose
 branches are several rows is one sequence with their tokens. A part that holds only some rows cannot
 count them: `unit_tokens_BT` brings the number, and a part's total weight is the share that it has.
 
@@ -58,7 +58,7 @@ def token_weights(
 
     `max_length` is seq-mean-token-sum-norm's constant (the longest response allowed, in tokens, the
     same in every call in a run). `unit_tokens_BT`: how many tokens of the whole mini-batch count in
-    the row's prompt (prompt-mean, which needs it) or sequence; None: each row is a sequence. The
+    the row's prompt (prompt-mean, which needs it) or sequence. None: each row is a sequence. The
     token modes ignore both. Raises ConfigError for an unknown mode or a `max_length`
     below 1 where the mode uses it.
     """

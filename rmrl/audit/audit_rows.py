@@ -23,11 +23,11 @@ class Row:
     prompt: Prompt
     responses: tuple[str, ...]
     labels: tuple[bool | None, ...]
-    """Of each response; None: not labelled."""
+    """Of each response. None: not labelled."""
 
     @property
     def reference(self) -> str:
-        """The reference as the row has it; "" without one."""
+        """The reference as the row has it, "" without one."""
         return self.prompt.ground_truth or ""
 
     @cached_property

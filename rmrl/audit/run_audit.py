@@ -123,7 +123,7 @@ async def _run(checked: CheckedAudit, clock: Clock) -> Result:
 async def _to_label(
     bench: Bench, findings: Mapping[str, Sequence[Finding]]
 ) -> list[dict[str, Any]]:
-    """Return responses that are worth a label; [] where people have labelled some, or no seconds
+    """Return responses that are worth a label, [] where people have labelled some, or no seconds
     are left."""
     if bench.made or has_labels(bench.rows) or not bench.settings.labelling_rows:
         return []

@@ -133,7 +133,7 @@ class Subject:
         return {digest(list(key)): key[0] for key in self._known}
 
     async def score(self, cases: Sequence[Case]) -> list[Score]:
-        """Return the scores in order; one that is known is not asked for again, unless responses
+        """Return the scores in order. One that is known is not asked for again, unless responses
         are compared with each other."""
         if self.whole_groups:
             return await self.score_afresh(cases)

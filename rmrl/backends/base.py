@@ -16,7 +16,7 @@ class TrainSettings:
     model: ModelConfig
     actor: ActorConfig
     role: Literal["actor", "ref", "critic"] = "actor"
-    """ref: frozen weights, no optimizer; only `logprobs` makes sense. critic: a value head,
+    """ref: frozen weights, no optimizer. Only `logprobs` makes sense. critic: a value head,
     `values` in place of `logprobs`."""
     critic: CriticConfig | None = None
     """Settings of role critic, every null already replaced by the actor's setting."""
@@ -29,9 +29,9 @@ class TrainSettings:
     """Longest response allowed, in tokens: the constant of
     loss_agg_mode=seq-mean-token-sum-norm."""
     logprob_max_tokens: int | None = None
-    """Padded tokens per forward pass of `logprobs`; None: actor.ppo_max_token_len_per_gpu."""
+    """Padded tokens per forward pass of `logprobs`. None: actor.ppo_max_token_len_per_gpu."""
     logprob_max_rows: int | None = None
-    """Rows per forward pass of `logprobs`; None: no limit."""
+    """Rows per forward pass of `logprobs`. None: no limit."""
     seed: int = 1
     device: Literal["cpu", "cuda"] = "cpu"
     labels: tuple[str, ...] = ()
@@ -64,6 +64,6 @@ class ProcessSettings:
     local_rank: int = 0
     """CUDA device of this process among those it can see."""
     threads: int | None = None
-    """CPU threads of torch; None: leave as it is."""
+    """CPU threads of torch. None: leave as it is."""
     timeout_s: float = 1800.0
     """Deadline of every collective operation."""

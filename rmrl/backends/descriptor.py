@@ -1,4 +1,4 @@
-"""Descriptors of the training backends; read in the driver, before a process is started.
+"""Descriptors of the training backends. Read in the driver, before a process is started.
 
 Imports no torch. A user's own backend may be a plain class: `described_backend` gives it defaults
 that assume nothing of how it shards.
@@ -20,7 +20,7 @@ _FLOAT32 = 4
 
 @dataclass(frozen=True, slots=True)
 class RowAssignment:
-    """A batch is cut into shares; every process of a share gets all of its rows, and one of them
+    """A batch is cut into shares. Every process of a share gets all of its rows, and one of them
     answers."""
 
     share_of: tuple[int, ...]
@@ -75,7 +75,7 @@ class Memory(Protocol):
     def offloads(self, trained: TrainedConfig) -> Offloads: ...
 
     def gathered(self, trained: TrainedConfig) -> int:
-        """Bytes of a parameter that is gathered to compute; 0 where the process holds what it
+        """Bytes of a parameter that is gathered to compute, 0 where the process holds what it
         needs."""
         ...
 
@@ -158,9 +158,9 @@ class Backend:
     """Package that is needed and not installed, and how to install it; "" where nothing is
     missing."""
     problems: Callable[[Sharding], Iterable[str]] = _none
-    """Sentences about a model that it cannot cut that way; reads config.json."""
+    """Sentences about a model that it cannot cut that way. Reads config.json."""
     settings_problems: Callable[[Sharding], Iterable[str]] = _none
-    """Sentences about the settings, whatever the model; reads no file."""
+    """Sentences about the settings, whatever the model. Reads no file."""
     model_problems: Callable[[ModelConfig, str, str], Iterable[str]] = _none
     """(model, section, key of the model) -> sentences about what the model's section requests and
     this backend does not do."""

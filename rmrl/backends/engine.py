@@ -1,5 +1,5 @@
 """TrainingEngine: training as it is the same under every backend. It handles mini-batches, metrics
-and files; a ModelPart handles the model.
+and files. A ModelPart handles the model.
 
 Every method is called in all processes of the group together, each with its own share of the rows,
 because models are gathered.
@@ -83,7 +83,7 @@ class TrainingEngine:
         """Log-probability of each response token under logits / temperature; float32, rows and
         lengths as `batch.response_mask`.
 
-        Empty in processes that are none of the `output_ranks` (rmrl.backends.row_assignment); the
+        Empty in processes that are none of the `output_ranks` (rmrl.backends.row_assignment). The
         same holds for `values`.
         """
         assert self._settings.role != "critic", "a critic has values, no log-probabilities"
@@ -143,7 +143,7 @@ class TrainingEngine:
         """Run `ppo_epochs` passes over this process's share of each mini-batch, with one optimizer
         step per mini-batch.
 
-        Every process gets the same number of mini-batches; a share may be empty. A step whose
+        Every process gets the same number of mini-batches. A share may be empty. A step whose
         gradient norm is not finite is skipped in all processes and counted in
         `policy/skipped_updates`. Metrics, the same in each process, are means over counted tokens
         of all shares. Of a policy, as far as the loss has them:
@@ -233,7 +233,7 @@ class TrainingEngine:
         return self._part.local_weights(_dtype(dtype))
 
     def export_weights(self, path: str, dtype: str) -> int:
-        """Stream the weights into one file that the rollout engine reads; only rank 0 writes.
+        """Stream the weights into one file that the rollout engine reads. Only rank 0 writes.
         Returns the file's bytes, 0 in the other processes."""
         tensors = self.weights(dtype)
         if self._process.rank == 0:
@@ -334,7 +334,7 @@ class TrainingEngine:
         return process_memory_bytes()
 
     def close(self) -> None:
-        """Leave the process group; call once per process, after its last engine."""
+        """Leave the process group. Call once per process, after its last engine."""
         leave_group()
 
 

@@ -69,7 +69,7 @@ class Exported:
     parameters: int
     """Numbers written; tied weights once."""
     difference: float | None
-    """Largest difference of logits as a share of the largest logit; None: not checked."""
+    """Largest difference of logits as a share of the largest logit. None: not checked."""
     transform: str = ""
     """Entry that a reward needs to give its trainer's numbers, "" where the head alone does."""
 
@@ -161,7 +161,7 @@ class _Source:
             )
 
     def _of_base(self, read: Callable[[], PreTrainedModel]) -> PreTrainedModel:
-        """The model that `read` returns; an error of it names `base` as the remedy."""
+        """The model that `read` returns. An error of it names `base` as the remedy."""
         try:
             return read()
         except ConfigError as error:

@@ -2,7 +2,7 @@
 language model.
 
 The "policy" is a single distribution softmax(w / temperature) over TOY_TOKENS tokens, whatever the
-prompt; the "critic" has the value w[t] after token t. Token t counts as t modulo TOY_TOKENS. Loss,
+prompt. The "critic" has the value w[t] after token t. Token t counts as t modulo TOY_TOKENS. Loss,
 schedule, metrics and checkpoints are the real ones. So a token with positive advantages becomes
 more likely, and a value moves to its returns.
 """
@@ -46,13 +46,13 @@ class FakeTrainEngine:
         self._weights_V = torch.zeros(TOY_TOKENS, requires_grad=settings.role != "ref")
 
     def logprobs(self, batch: TrainBatch) -> Ragged:
-        """Log-probabilities; see TrainingEngine.logprobs."""
+        """Log-probabilities. See TrainingEngine.logprobs."""
         with torch.no_grad():
             logprobs_N, _ = self._logprobs(batch)
         return Ragged(logprobs_N.numpy(), batch.response_mask.lengths.copy())
 
     def logprobs_and_energies(self, batch: TrainBatch) -> tuple[Ragged, Ragged]:
-        """Log-probabilities and energies; see TrainingEngine.logprobs_and_energies."""
+        """Log-probabilities and energies. See TrainingEngine.logprobs_and_energies."""
         logprobs = self.logprobs(batch)
         with torch.no_grad():
             p_V = torch.softmax(self._weights_V / self._settings.temperature, dim=0)
@@ -66,7 +66,7 @@ class FakeTrainEngine:
         return logprobs_V[targets_N % TOY_TOKENS], entropy.expand(len(targets_N))
 
     def values(self, batch: TrainBatch) -> Ragged:
-        """Values; see TrainingEngine.values."""
+        """Values. See TrainingEngine.values."""
         with torch.no_grad():
             return Ragged(self._values(batch).numpy(), batch.response_mask.lengths.copy())
 
@@ -76,7 +76,7 @@ class FakeTrainEngine:
         return self._weights_V[states_N % TOY_TOKENS]
 
     def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
-        """Train, one step of SGD per mini-batch; see TrainingEngine.update."""
+        """Train, one step of SGD per mini-batch. See TrainingEngine.update."""
         critic = self._settings.role == "critic"
         totals = Totals("critic" if critic else "policy")
         for _ in range(self._settings.trained.ppo_epochs):
@@ -114,7 +114,7 @@ class FakeTrainEngine:
         yield WEIGHT_NAME, self._weights_V.detach().clone()
 
     def export_weights(self, path: str, dtype: str) -> int:  # noqa: ARG002 - one dtype only
-        """Write the weights to one file; returns its bytes."""
+        """Write the weights to one file. Returns its bytes."""
         save_file(dict(self.weights()), path)
         return Path(path).stat().st_size
 
@@ -139,7 +139,7 @@ class FakeTrainEngine:
             self._weights_V.copy_(tensors[WEIGHT_NAME])
 
     def save_hf(self, path: str, dtype: str | None = None) -> None:  # noqa: ARG002 - one dtype only
-        """Write <path>/model.safetensors; nothing that transformers could load."""
+        """Write <path>/model.safetensors. Nothing that transformers could load."""
         Path(path).mkdir(parents=True, exist_ok=True)
         save_file(dict(self.weights()), Path(path) / "model.safetensors")
 

@@ -17,7 +17,7 @@ class PhaseMemory:
     """Memory of one process in a phase."""
 
     device: str
-    """Name of its GPU; "" for the CPU."""
+    """Name of its GPU, "" for the CPU."""
     bytes: Mapping[str, int]
     """CUDA: `peak_bytes` of tensors and `reserved_bytes` of torch's cache at their largest; CPU:
     `resident_bytes` at the phase's end."""

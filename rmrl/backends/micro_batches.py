@@ -23,7 +23,7 @@ class Limits:
     """Maximum size of a micro-batch. None: no limit."""
 
     tokens: int | None
-    """Largest cost, see above; a single row may exceed it, because it cannot be cut."""
+    """Largest cost, see above. A single row may exceed it, because it cannot be cut."""
     rows: int | None
     packed: bool = False
 
@@ -63,7 +63,7 @@ def split_by_length(lengths: Sequence[int] | np.ndarray, parts: int) -> list[np.
     """Distribute rows over `parts` processes: row counts differ by at most one, token totals are
     about equal.
 
-    Longest first, in rounds of one row per process; in each round the process with the fewest
+    Longest first, in rounds of one row per process. In each round the process with the fewest
     tokens so far takes the longest row. Returns ascending row numbers per process (int64); with
     fewer rows than processes some are empty.
     """

@@ -3,7 +3,7 @@ same for every engine.
 
 Everything here is an un-normalised sum. The engine divides by the weight of the whole mini-batch
 over all processes, so results do not depend on how rows were distributed or cut. Terms, weights and
-metric sums all count the same tokens, those of `TrainBatch.loss_mask`; a mini-batch of which every
+metric sums all count the same tokens, those of `TrainBatch.loss_mask`. A mini-batch of which every
 token was rejected weighs 0 and makes no step.
 
 Shapes: B rows of the micro-batch    S longest row    T longest response    N response tokens of all
@@ -34,13 +34,13 @@ from rmrl.types import LossInputs, Metrics, Ragged, TrainBatch, ValueLossInputs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseTokens:
-    """One micro-batch as the model's input; see rmrl.models.logprobs.ResponseModel.forward."""
+    """One micro-batch as the model's input. See rmrl.models.logprobs.ResponseModel.forward."""
 
     input_ids_BS: Tensor
     positions_N: Tensor
     targets_N: Tensor
     layout: Layout | None
-    """The place of the rows; None: they are padded."""
+    """The place of the rows. None: they are padded."""
     index_n: Tensor | None = None
     """Where several processes share the rows: which tokens this one computes, by their places among
     all N (rmrl.backends.own_tokens)."""
@@ -112,7 +112,7 @@ def response_tokens(
 def shared_tokens(
     batch: TrainBatch, device: torch.device, sharing: Sharing, *, own: bool = False
 ) -> ResponseTokens | None:
-    """Put responses to one prompt into one sequence; None where that saves nothing. `own`: as in
+    """Put responses to one prompt into one sequence, None where that saves nothing. `own`: as in
     `response_tokens`."""
     units = arrays_of(batch, sharing)
     if units is None:

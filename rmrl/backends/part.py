@@ -36,7 +36,7 @@ class ModelPart(Protocol):
 
     def sharing(self, limits: Limits) -> Sharing | None:
         """When responses to one prompt in a micro-batch of these limits are computed as one
-        sequence (rmrl.models.shared_prompts); None: never."""
+        sequence (rmrl.models.shared_prompts). None: never."""
         ...
 
     @property
@@ -47,7 +47,7 @@ class ModelPart(Protocol):
 
     @property
     def compute_dtype(self) -> torch.dtype | None:
-        """Dtype of the weights that the model computes with; None: that of `weights(None)`."""
+        """Dtype of the weights that the model computes with. None: that of `weights(None)`."""
         ...
 
     @property
@@ -66,12 +66,12 @@ class ModelPart(Protocol):
         ...
 
     def total(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """`all_sum` by name; processes that do not answer may lack names."""
+        """`all_sum` by name. Processes that do not answer may lack names."""
         ...
 
     def compute(self, micros: Sequence[TrainBatch], *, energies: bool = False) -> Iterator[Tensor]:
         """Log-probabilities (a critic's values), float32 [N], of each micro-batch, without
-        gradient; nothing where `answers` is False. `energies`: [2, N], the tokens' energies below
+        gradient. Nothing where `answers` is False. `energies`: [2, N], the tokens' energies below
         their log-probabilities."""
         ...
 
@@ -93,7 +93,7 @@ class ModelPart(Protocol):
         ...
 
     def weights(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
-        """Yield whole tensors by their Hugging Face names, one at a time; every process must run
+        """Yield whole tensors by their Hugging Face names, one at a time. Every process must run
         the iterator to its end."""
         ...
 
@@ -107,7 +107,7 @@ class ModelPart(Protocol):
 
     @property
     def tensor_format(self) -> str:
-        """Format of the files of `save_tensors`; a name of rmrl.backends.export.READERS."""
+        """Format of the files of `save_tensors`. A name of rmrl.backends.export.READERS."""
         ...
 
     def save_tensors(self, folder: Path) -> None:

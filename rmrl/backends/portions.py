@@ -17,9 +17,9 @@ def portions(
     at_once: int = AT_ONCE_BYTES,
 ) -> Iterator[list[str]]:
     """Yield `names` in their order, cut so that the stored tensors of a portion have at most
-    `at_once` bytes; a single larger tensor is a portion by itself.
+    `at_once` bytes. A single larger tensor is a portion by itself.
 
-    `stored_in`: the stored tensor that contains a name; one may contain several. `size`: bytes of a
+    `stored_in`: the stored tensor that contains a name. One may contain several. `size`: bytes of a
     stored tensor, which counts once in a portion.
     """
     portion: list[str] = []

@@ -1,7 +1,7 @@
 """Rows of a batch as units: responses to one prompt that are computed as one sequence
 (rmrl.models.shared_prompts). Pure arithmetic, numpy only.
 
-A unit is a prompt followed by its responses; its length is the prompt's plus those of all
+A unit is a prompt followed by its responses. Its length is the prompt's plus those of all
 responses. Units are padded to the longest of a micro-batch.
 """
 
@@ -17,7 +17,7 @@ from rmrl.types import Ragged, TrainBatch
 PADDING = -1
 """Segment of padding, which only padding attends to."""
 LONGEST = 8192
-"""Longest unit of several responses, in tokens; the mask of attention has its square (64 MiB)."""
+"""Longest unit of several responses, in tokens. The mask of attention has its square (64 MiB)."""
 _LAYER_KEYS = 5
 """Matrices of a decoder layer cost a token as much as attending to this times the hidden size keys:
 2 * 10.5 H^2 against 4 H operations for each key in layers of Llama's shape."""
@@ -91,7 +91,7 @@ def length_of(batch: TrainBatch, unit: np.ndarray) -> int:
 
 
 def cut_units(batch: TrainBatch, limits: Limits, sharing: Sharing) -> list[np.ndarray]:
-    """Return the row numbers of each micro-batch, longest units first; whole rows instead of units
+    """Return the row numbers of each micro-batch, longest units first. Whole rows instead of units
     where these cost less, since a long unit pads short ones."""
     units = units_of(batch, sharing)
     lengths = np.asarray([length_of(batch, unit) for unit in units])
@@ -114,7 +114,7 @@ def cut_units(batch: TrainBatch, limits: Limits, sharing: Sharing) -> list[np.nd
 
 
 def arrays_of(batch: TrainBatch, sharing: Sharing) -> Units | None:
-    """Return a micro-batch of `cut_units` as arrays; None where padded rows cost no more."""
+    """Return a micro-batch of `cut_units` as arrays, None where padded rows cost no more."""
     units = units_of(batch, sharing)
     width = max(length_of(batch, unit) for unit in units)
     cost_apart = sharing.cost(len(batch), int(batch.tokens.lengths.max()), masked=False)

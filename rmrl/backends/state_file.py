@@ -23,7 +23,7 @@ class SavedModel:
     """Description of a checkpoint's model, beside the tensors."""
 
     format: str
-    """Format of the stored tensors; a name of rmrl.backends.export.READERS."""
+    """Format of the stored tensors. A name of rmrl.backends.export.READERS."""
     role: str
     model: ModelConfig
     dtype: str

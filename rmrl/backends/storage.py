@@ -120,7 +120,7 @@ def _in_row(shape: Sequence[int], number: int, start: int, stop: int) -> Iterato
 
 
 def write_pieces(folder: Path, pieces: Iterable[Piece]) -> None:
-    """Write this process's pieces; all processes call this together. The boxes of a tensor must
+    """Write this process's pieces. All processes call this together. The boxes of a tensor must
     cover it and must not overlap.
 
     A piece of several processes is written by one of them. Raises CheckpointError in every process
@@ -135,7 +135,7 @@ def write_pieces(folder: Path, pieces: Iterable[Piece]) -> None:
 
 
 def read_pieces(folder: Path, pieces: Iterable[Piece], *, alone: bool = False) -> None:
-    """Fill the pieces in place, cast to their dtype; all processes call this together, or one by
+    """Fill the pieces in place, cast to their dtype. All processes call this together, or one by
     itself (`alone`).
 
     Raises CheckpointError in every process if for one of them a tensor or a part of it is missing

@@ -13,7 +13,7 @@ from rmrl.types import Metrics
 Reduce = Callable[[Mapping[str, float]], Mapping[str, float]]
 
 _LOSS = "loss of the mini-batches"
-"""Name of the loss among the sums; no loss function has a metric of this name."""
+"""Name of the loss among the sums. No loss function has a metric of this name."""
 
 
 class Totals:

@@ -1,4 +1,4 @@
-"""Two actors that run any plain class in a process of its own; the class needs no Ray.
+"""Two actors that run any plain class in a process of its own. The class needs no Ray.
 
 The object is built by a call, not by the actor's constructor: an error raised in a constructor
 reaches the caller as text only. Calls of the group CONTROL run on a thread of their own, also while
@@ -97,7 +97,7 @@ class SyncProcess:
 
     @ray.method(concurrency_group=CONTROL)
     def progress(self) -> int:
-        """Return how far the present call is; 0 where the object does not count."""
+        """Return how far the present call is, 0 where the object does not count."""
         return progress_of(self._object) - self._before
 
     def pid(self) -> int:
@@ -164,7 +164,7 @@ class AsyncProcess:
 
     @ray.method(concurrency_group=CONTROL)
     async def progress(self) -> int:
-        """Return how far the object has come since it had no call under way; 0 where it does not
+        """Return how far the object has come since it had no call under way, 0 where it does not
         count. Calls run side by side, so that this is progress of all of them."""
         return progress_of(self._object) - self._before
 

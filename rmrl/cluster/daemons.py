@@ -33,7 +33,7 @@ class Daemons:
         return cls(children, _descendants(children))
 
     def node(self) -> psutil.Process | None:
-        """The node process; None where none was started here."""
+        """The node process, None where none was started here."""
         for child in self.children:
             if _program(child) == "raylet":
                 return child
@@ -65,7 +65,7 @@ def _descendants(parents: Sequence[psutil.Process]) -> list[psutil.Process]:
 
 
 def _program(process: psutil.Process) -> str:
-    """File name of the program that a process runs; "" for a process that is gone."""
+    """File name of the program that a process runs, "" for a process that is gone."""
     with contextlib.suppress(psutil.Error):
         command = process.cmdline()
         if command:

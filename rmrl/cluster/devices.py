@@ -36,7 +36,7 @@ class Machine:
     gpus: tuple[Gpu, ...] = ()
     host_free_bytes: int = 0
     shared_memory_bytes: int | None = None
-    """Free bytes of /dev/shm; None: unknown, or there is none."""
+    """Free bytes of /dev/shm. None: unknown, or there is none."""
     temporary_bytes: int | None = None
     """Free bytes of the temporary folder."""
     without: str = ""
@@ -61,7 +61,7 @@ class Devices:
         return len(self.machines[nnodes - 1].gpus)
 
     def total_bytes(self) -> int:
-        """Return the memory of the smallest GPU; 0 on CPU."""
+        """Return the memory of the smallest GPU, 0 on CPU."""
         sizes: list[int] = []
         for machine in self.machines:
             sizes += [gpu.total_bytes for gpu in machine.gpus]
@@ -88,14 +88,14 @@ class Devices:
 
 
 def this_machine() -> Machine:
-    """Return this machine with its folders for short-lived files; see `_gpus_and_memory`."""
+    """Return this machine with its folders for short-lived files. See `_gpus_and_memory`."""
     shared, temporary = free_scratch_bytes()
     return replace(_gpus_and_memory(), shared_memory_bytes=shared, temporary_bytes=temporary)
 
 
 def _gpus_and_memory() -> Machine:
     """Return this machine. GPUs are counted as far as CUDA_VISIBLE_DEVICES leaves them to this
-    process and torch's build can use them; no CUDA context is created where NVML reports their
+    process and torch's build can use them. No CUDA context is created where NVML reports their
     memory.
 
     Raises InfrastructureError where NVIDIA's driver is present and gives no answer.
@@ -190,7 +190,7 @@ def cpu_devices() -> Devices:
 
 
 def local_devices(device: str) -> Devices:
-    """Return the devices of `trainer.device` on this machine alone; see `choose_devices`."""
+    """Return the devices of `trainer.device` on this machine alone. See `choose_devices`."""
     if device == "cpu":
         return cpu_devices()
     return choose_devices(device, [this_machine()], where="this machine")
@@ -233,7 +233,7 @@ def cores() -> int:
 
 
 def joined_address(ray_init: Mapping[str, Any]) -> str | None:
-    """Return the address of the Ray cluster that a job joins; None where it starts Ray itself, or
+    """Return the address of the Ray cluster that a job joins, None where it starts Ray itself, or
     needs none."""
     address = ray_init.get("address") or os.environ.get("RAY_ADDRESS")
     if not address or ray_init.get("address") == "local":

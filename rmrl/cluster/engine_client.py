@@ -64,7 +64,7 @@ class EngineClient:
         self._all("update_weights", [(update_info,)] * len(self._actors))
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """`weight_version` is vLLM's own label; the engines count by `version`."""
+        """`weight_version` is vLLM's own label. The engines count by `version`."""
         del weight_version
         self._all("finish_weight_update", [(self.version,)] * len(self._actors))
 

@@ -26,11 +26,11 @@ class FakeProcess:
     """Names of the methods called; for a training worker's models "actor.update"."""
 
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
-        """Result of the object's method; nothing runs in parallel, so `timeout_s` is ignored."""
+        """Result of the object's method. Nothing runs in parallel, so `timeout_s` is ignored."""
         return await self.result(method, *args, timeout_s=timeout_s, **kwargs)
 
     async def result(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
-        """Equal to `call`; see RayProcess.result."""
+        """Equal to `call`. See RayProcess.result."""
         del timeout_s
         name = method
         if method == "on":

@@ -37,7 +37,7 @@ class Relay:
         self._tag = node_id[:12]
 
     def place(self, name: str, total_bytes: int) -> str:
-        """Return the path for a file of `total_bytes` on this node; nothing is written. Raises
+        """Return the path for a file of `total_bytes` on this node. Nothing is written. Raises
         InfrastructureError where there is no room."""
         return str(weight_folder(total_bytes) / f"{name}-{self._tag}.safetensors")
 
@@ -77,7 +77,7 @@ class NodeFiles:
     source: str
     targets: tuple[str, ...] = ()
     relays: dict[str, RayProcess] = field(default_factory=dict)
-    """Node id -> relay; empty where every process is on the node of this one."""
+    """Node id -> relay, empty where every process is on the node of this one."""
     timeout_s: float = 600.0
     """Deadline for each chunk."""
 
@@ -111,7 +111,7 @@ class NodeFiles:
         return paths
 
     async def remove(self, name: str) -> None:
-        """Remove the file and its copies wherever they are; a node that is gone is passed over."""
+        """Remove the file and its copies wherever they are. A node that is gone is passed over."""
         if not self.relays:
             Relay(self.source).remove(name)
         removals: list[Coroutine[Any, Any, Any]] = [

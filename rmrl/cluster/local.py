@@ -74,7 +74,7 @@ class LocalProcess:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"rmrl-{name}")
         self._number = 0
         self._progress = 0
-        """Progress of all calls so far; it never falls."""
+        """Progress of all calls so far. It never falls."""
 
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
         """Result of the method.
@@ -167,7 +167,7 @@ class LocalHost:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables set before the process imports anything."""
     devices: tuple[int, ...] = ()
-    """GPUs that its processes see, as positions among those that this process sees; (): no change
+    """GPUs that its processes see, as positions among those that this process sees. (): no change
     of what they see."""
 
     async def spawn(self, factory: str, settings: Mapping[str, Any], *, name: str) -> LocalProcess:

@@ -37,10 +37,10 @@ class Claim:
     awake_bytes: int
     away_bytes: int
     when: tuple[str, ...]
-    """Phases in which it is awake; in the others it holds `away_bytes`."""
+    """Phases in which it is awake. In the others it holds `away_bytes`."""
     devices: tuple[str, ...] = (MEMORY,)
     place: str | None = None
-    """Engines of rewards: their pool, "" on the policy's devices; None: the policy itself."""
+    """Engines of rewards: their pool, "" on the policy's devices. None: the policy itself."""
     held_bytes: int = 0
     """Of the model that trains: bytes awake without activations."""
     alternates: bool = False
@@ -58,7 +58,7 @@ class MemoryPlan:
     claims: Sequence[Claim]
     budgets: Mapping[str, int]
     remedies: Mapping[str, str] = field(default_factory=dict)
-    """Changes to make where a device is too small; a device without an entry has the general
+    """Changes to make where a device is too small. A device without an entry has the general
     advice."""
 
     def peak(self, phase: str, device: str = MEMORY) -> int:
@@ -88,7 +88,7 @@ class MemoryPlan:
         )
 
     def scoring_bytes(self, place: str = "") -> int:
-        """Bytes that the engines of a place may occupy on each of its devices while scoring; 0
+        """Bytes that the engines of a place may occupy on each of its devices while scoring, 0
         where there are none."""
         return self._room(place, ("score",))
 
@@ -137,7 +137,7 @@ class MemoryPlan:
     def _room_on(self, device: str, place: str, phases: Sequence[str]) -> int:
         """Bytes of one device that a place may occupy.
 
-        Pools that share a device (on CPU) are served by name and get no more than they can use; the
+        Pools that share a device (on CPU) are served by name and get no more than they can use. The
         policy's place gets the rest.
         """
         places = self.places()

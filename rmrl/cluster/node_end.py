@@ -18,7 +18,7 @@ from pathlib import Path
 
 _STORE = "plasma_store"
 _unread: list[socket.socket] = []
-"""Far ends of the replaced connections; they stay open."""
+"""Far ends of the replaced connections. They stay open."""
 
 
 def call_at_end(pid: int, react: Callable[[], None]) -> None:
@@ -51,7 +51,7 @@ def hold_store_connection() -> None:
 
 
 def _peer(descriptor: int) -> str:
-    """Return the path that a Unix socket is connected to; "" for anything else."""
+    """Return the path that a Unix socket is connected to, "" for anything else."""
     try:
         with socket.socket(fileno=os.dup(descriptor)) as connection:
             peer = connection.getpeername()

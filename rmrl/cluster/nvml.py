@@ -47,7 +47,7 @@ class _Memory(ctypes.Structure):
 
 
 def library() -> Any | None:
-    """Return the driver's library; None on a machine without NVIDIA's driver."""
+    """Return the driver's library, None on a machine without NVIDIA's driver."""
     try:
         return ctypes.CDLL(_LIBRARY)
     except OSError:

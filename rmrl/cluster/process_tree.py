@@ -14,7 +14,7 @@ _GIVE_UP_S = 30.0
 
 
 def family_of(process: psutil.Process) -> list[psutil.Process]:
-    """Return the process and its children at any depth; [] where it is gone."""
+    """Return the process and its children at any depth, [] where it is gone."""
     with contextlib.suppress(psutil.Error):
         return [process, *process.children(recursive=True)]
     return []

@@ -46,7 +46,7 @@ class RayProcess:
     address: str = ""
     """Network address of its node."""
     stack_folder: Path | None = None
-    """Folder for the stacks of a stalled process; None: they are not written."""
+    """Folder for the stacks of a stalled process. None: they are not written."""
 
     def remember_family(self) -> None:
         """Note the present children, so that `kill` ends them also where the process itself has
@@ -56,7 +56,7 @@ class RayProcess:
             self.family.remember()
 
     async def alive(self, *, timeout_s: float) -> None:
-        """Return at once from a living process; raises EngineLostError where it died, StallError
+        """Return at once from a living process. Raises EngineLostError where it died, StallError
         where it does not answer."""
         await finish(self.actor.pid.remote(), what=f"{self.name}.alive", timeout_s=timeout_s)
 
@@ -95,7 +95,7 @@ class RayProcess:
         return 0
 
     async def stream(self, method: str, *args: Any, timeout_s: float) -> AsyncIterator[Any]:
-        """Yield parts of an async generator as they come; the deadline holds for each part. Where
+        """Yield parts of an async generator as they come. The deadline holds for each part. Where
         the caller stops early, the generator is closed in its process first."""
         parts = self.actor.stream.options(num_returns="streaming").remote(method, *args)
         what = call_name(self.name, method, args)
@@ -122,13 +122,13 @@ class RayProcess:
             raise
 
     async def stacks(self) -> ProcessStacks | None:
-        """Return the stacks of the process; None when it does not answer within some seconds."""
+        """Return the stacks of the process, None when it does not answer within some seconds."""
         with contextlib.suppress(RayError, TimeoutError):
             return await asyncio.wait_for(_future(self.actor.stacks.remote()), _STACKS_TIMEOUT_S)
         return None
 
     async def kill(self) -> None:
-        """End the process and its children now; their memory returns to the machine. Waits until
+        """End the process and its children now. Their memory returns to the machine. Waits until
         they are gone."""
         # Its children are, for example, the workers of a tensor-parallel engine.
         members = [] if self.family is None else self.family.members()
@@ -219,7 +219,7 @@ async def _result(
     *,
     progress: Callable[[], Awaitable[int]] = _no_progress,
 ) -> Any:
-    """Return the result of an object reference; raises TimeoutError past the deadline and in no
+    """Return the result of an object reference. Raises TimeoutError past the deadline and in no
     other case."""
     try:
         return await with_progress(_future(reference), timeout_s=timeout_s, progress=progress)
@@ -257,7 +257,7 @@ def call_name(process: str, method: str, args: Sequence[Any] = ()) -> str:
 
 
 def node_lines(processes: Sequence[RayProcess]) -> list[str]:
-    """Return the processes of each node, one line a node; nothing where all run on one."""
+    """Return the processes of each node, one line a node. Nothing where all run on one."""
     nodes: dict[str, list[RayProcess]] = {}
     for process in processes:
         nodes.setdefault(process.node_id, []).append(process)

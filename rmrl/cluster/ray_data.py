@@ -92,7 +92,7 @@ def cluster_actors(*, cpus: float, gpus: float = 0.0) -> int:
 
 
 def actors_that_fit(nodes: Iterable[Mapping[str, Any]], *, cpus: float, gpus: float = 0.0) -> int:
-    """Return the room of `nodes`, as `ray.nodes()` describes them; an actor is on one node."""
+    """Return the room of `nodes`, as `ray.nodes()` describes them. An actor is on one node."""
     count = 0
     for node in nodes:
         if not node["Alive"]:

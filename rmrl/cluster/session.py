@@ -38,8 +38,8 @@ def ray_session(settings: Mapping[str, Any], *, processes: int) -> Iterator[None
     RAY_ADDRESS is joined and left as it is.
 
     `processes`: training processes on this machine; a machine with fewer cores still offers as many
-    slots. The cluster's head and this machine's node process are watched, see `rmrl.cluster.watch`;
-    after their loss the process that leaves the block ends without Python's usual clean-up.
+    slots. The cluster's head and this machine's node process are watched, see `rmrl.cluster.watch`.
+    After their loss the process that leaves the block ends without Python's usual clean-up.
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -153,7 +153,7 @@ def _join(options: Mapping[str, Any]) -> None:
 
 
 def _start(options: Mapping[str, Any], before: Sequence[psutil.Process]) -> None:
-    """Start a cluster of this run's own; a start that fails is repeated once, its remains ended.
+    """Start a cluster of this run's own. A start that fails is repeated once, its remains ended.
 
     `before`: children that are not Ray's.
     """

@@ -33,7 +33,7 @@ class Frame:
     line: int
     function: str
     code: str = ""
-    """The source line; "" where there is no source."""
+    """The source line, "" where there is no source."""
 
     def __str__(self) -> str:
         return f"{'/'.join(self.file.split('/')[-3:])}:{self.line} {self.function}"
@@ -48,7 +48,7 @@ class Stack:
 
     @property
     def call(self) -> tuple[Frame, ...]:
-        """Frames of the call that the thread runs; () where it runs none."""
+        """Frames of the call that the thread runs, () where it runs none."""
         for i in reversed(range(len(self.frames))):
             if self.frames[i].file.endswith(_CARRIER):
                 return self.frames[i + 1 :]

@@ -100,7 +100,7 @@ class ClusterWatch:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def observe(self) -> bool:
-        """Probe every listener once; True if one of them counts as gone."""
+        """Probe every listener once, True if one of them counts as gone."""
         for listener in self.listeners:
             if listener.answers():
                 self._failures[listener.name] = 0
@@ -116,7 +116,7 @@ class ClusterWatch:
         return False
 
     def seconds_left(self, share: float) -> float:
-        """Seconds until `share` of Ray's timeout is over; 0 when it is."""
+        """Seconds until `share` of Ray's timeout is over, 0 when it is."""
         return max(0.0, self._lost_at + share * self.patience_s - self.clock())
 
     def call_when_lost(self, callback: Callable[[], object]) -> None:
@@ -138,14 +138,14 @@ class ClusterWatch:
         return all(listener.answers() for listener in self.listeners)
 
     def error(self) -> ClusterLostError:
-        """Return the loss with what is on disk; a new error for each place that raises it, so that
+        """Return the loss with what is on disk. A new error for each place that raises it, so that
         tracebacks do not pile up."""
         if self.kept:
             return ClusterLostError(f"{self.loss}; {self.kept}")
         return ClusterLostError(str(self.loss))
 
     def start(self) -> None:
-        """Probe from a thread of its own, until `stop` or the loss; then end the driver in time
+        """Probe from a thread of its own, until `stop` or the loss. Then end the driver in time
         unless it ends by itself."""
         threading.Thread(target=self._run, name="rmrl-cluster-watch", daemon=True).start()
 
@@ -173,7 +173,7 @@ class ClusterWatch:
                 os._exit(ClusterLostError.exit_code)
 
     def lose(self, listener: Listener, since: float) -> None:
-        """Record that the process of `listener` is gone since then; only the first loss counts."""
+        """Record that the process of `listener` is gone since then. Only the first loss counts."""
         with self._lock:
             if self.loss is not None:
                 return
@@ -233,7 +233,7 @@ def keep_in_mind(sentence: str) -> None:
 
 
 async def unless_lost(work: Awaitable[Result], *, until: float = 0.0) -> Result:
-    """Return the result of `work`; raises ClusterLostError, with `work` cancelled, when the cluster
+    """Return the result of `work`. Raises ClusterLostError, with `work` cancelled, when the cluster
     is lost first.
 
     `until`: share of Ray's timeout for which `work` may go on after the loss. Without a present

@@ -34,7 +34,7 @@ class RankLocation:
     node_id: str
     address: str
     devices: tuple[str, ...]
-    """Ids for CUDA_VISIBLE_DEVICES; empty on CPU."""
+    """Ids for CUDA_VISIBLE_DEVICES, empty on CPU."""
 
 
 class Anchor:
@@ -239,7 +239,7 @@ class WorkerGroup:
             ) from error
 
     def stored(self, value: Any) -> Any:
-        """Return a reference to a value that several ranks get as an argument of `call`; it is
+        """Return a reference to a value that several ranks get as an argument of `call`. It is
         copied once for all of them. An argument is a reference itself or holds none."""
         return self.workers[0].stored(value)
 

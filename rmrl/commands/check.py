@@ -48,11 +48,11 @@ class Plan:
     compared: list[ResponseRow]
     """Responses on which the dependence of scores on their batch is measured."""
     workload: Workload | None
-    """Responses for which the cost is estimated; None without an estimate."""
+    """Responses for which the cost is estimated, None without an estimate."""
 
 
 class Check(FlagCommand[Plan, None]):
-    """The first takes rows with responses, as `rmrl score` does; the second takes the prompts of
+    """The first takes rows with responses, as `rmrl score` does. The second takes the prompts of
     training, with the reference answer as the response. Displayed for a row of every data source
     and each reward: what the reward reads, what it answers, the score read out of that, and the
     seconds it took. Rewards that compute in bfloat16 or float16 are scored on a few rows
@@ -240,7 +240,7 @@ def _of_training(arguments: argparse.Namespace) -> Plan:
 
 
 def _step(training: Checked, *, count: int) -> Workload:
-    """Return one step of a run; each reward is measured on `count` responses."""
+    """Return one step of a run. Each reward is measured on `count` responses."""
     from rmrl.offline.estimate import Workload, step_rows
     from rmrl.telemetry.clock import rough_duration
     from rmrl.tokenizer import policy_tokenizer

@@ -86,7 +86,7 @@ class Command(Generic[Settings, Checked, Result]):
         raise NotImplementedError
 
     def carry_out(self, settings: Settings) -> int:
-        """Check, run and show; return the exit code."""
+        """Check, run and show. Return the exit code."""
         checked = self.check(settings)
         return self.show(checked, self.run(checked)) or 0
 

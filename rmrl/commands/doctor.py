@@ -55,7 +55,7 @@ class Doctor(FlagCommand[argparse.Namespace, list[Finding]]):
         return findings
 
     def show(self, checked: argparse.Namespace, result: list[Finding]) -> int:
-        """Print the verdict; return 2 where there is a problem."""
+        """Print the verdict. Return 2 where there is a problem."""
         problems = sum(finding.level == "problem" for finding in result)
         console = Console(highlight=False, soft_wrap=True)
         if checked.json:

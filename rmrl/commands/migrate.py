@@ -14,7 +14,7 @@ from rmrl.errors import ConfigError
 class Migrate(FlagCommand[str, list[Migrated]]):
     """The differences follow the command as comments, so that `rmrl migrate run.sh > new.sh` writes
     a script. Settings without a counterpart in rmrl are left out of the command and listed with
-    what to use instead; the exit code is 2 then."""
+    what to use instead. The exit code is 2 then."""
 
     usage = "[SCRIPT]"
     examples = (
@@ -43,7 +43,7 @@ class Migrate(FlagCommand[str, list[Migrated]]):
         return migrate(checked)
 
     def show(self, checked: str, result: list[Migrated]) -> int:
-        """Print one command for each in the script; return 2 where a setting is refused."""
+        """Print one command for each in the script. Return 2 where a setting is refused."""
         assignments = preamble(checked)
         print("\n\n".join(to_script(command, preamble=assignments) for command in result))
         return 2 if any(command.refused for command in result) else 0

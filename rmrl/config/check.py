@@ -13,7 +13,7 @@ _SAVED = ("model", "optimizer", "extra", "hf_model")
 
 
 def config_problems(config: Config) -> list[str]:
-    """Return all problems as full sentences; empty when there are none."""
+    """Return all problems as full sentences, empty when there are none."""
     problems: list[str] = []
     for check in _CHECKS:
         problems += check(config)

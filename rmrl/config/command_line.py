@@ -68,7 +68,7 @@ class Setting:
     key: str
     """Dotted, without the + in front."""
     value: Any
-    """The value that Hydra reads; None for a sweep or a deletion."""
+    """The value that Hydra reads, None for a sweep or a deletion."""
     text: str
     """The override as it was typed."""
     plain: bool = True

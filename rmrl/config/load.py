@@ -135,7 +135,7 @@ def compose_config(arguments: Sequence[str], root: type[Root] = Config) -> Root:
 
 
 def starts_training(arguments: Sequence[str]) -> bool:
-    """Return whether the file of --config-name is a configuration of training; False without one.
+    """Return whether the file of --config-name is a configuration of training, False without one.
     Raises ConfigError where it cannot be composed."""
     line = command_line(own_arguments(arguments))
     if line.name is None:
@@ -145,7 +145,7 @@ def starts_training(arguments: Sequence[str]) -> bool:
 
 
 def _prepared(arguments: Sequence[str], root: type) -> CommandLine:
-    """Return the command line with overrides as Hydra takes them; the section of a file is among
+    """Return the command line with overrides as Hydra takes them. The section of a file is among
     them, under a name of our own. Raises ConfigError with all problems that show before composing.
     """
     if root is Config:
@@ -173,7 +173,7 @@ def _prepared(arguments: Sequence[str], root: type) -> CommandLine:
 
 
 def _section_file(text: str, folder: Path | None) -> Path | None:
-    """Return the file of `reward=path/to/section.yaml`; None for any other word."""
+    """Return the file of `reward=path/to/section.yaml`, None for any other word."""
     key, _, value = text.partition("=")
     value = value.strip("'\"")
     if key.lstrip("+") == SECTION and is_section_file(value):
@@ -299,7 +299,7 @@ def run_command(
 
 
 def _print(line: CommandLine, root: type) -> None:
-    """Have Hydra print what its flags ask for; it ends the process where it cannot."""
+    """Have Hydra print what its flags ask for. It ends the process where it cannot."""
 
     @hydra.main(
         version_base="1.3", config_path=str(shipped("configs")), config_name=CONFIG_NAMES[root]

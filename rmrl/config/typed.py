@@ -113,7 +113,7 @@ def unknown_key(schema: type, key: str, value: Any = None) -> str | None:
 
 
 def annotation(schema: type, key: str) -> Any:
-    """Return the annotated type of a known key; None for an entry of a free-form section."""
+    """Return the annotated type of a known key, None for an entry of a free-form section."""
     node: Any = schema
     for part in key.split("."):
         if not dataclasses.is_dataclass(node):

@@ -33,7 +33,7 @@ def read_yaml(path: Path) -> Mapping[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads 1e-6 as a number, as the command line and Hydra do; for YAML 1.1 alone it is a text."""
+    """Reads 1e-6 as a number, as the command line and Hydra do. For YAML 1.1 alone it is a text."""
 
 
 _Loader.add_implicit_resolver(

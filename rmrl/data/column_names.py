@@ -36,7 +36,7 @@ _OLDER_KEYS = {"prompt_key": "prompt", "response_key": "response", "reward_fn_ke
 
 
 class ColumnNames:
-    """Columns of the values that a row is read for; a name that is not given is a column itself."""
+    """Columns of the values that a row is read for. A name that is not given is a column itself."""
 
     def __init__(self, paths: Mapping[str, str] | None = None) -> None:
         """`paths`: name -> column, or path below one."""
@@ -160,7 +160,7 @@ def names_in(fields: Mapping[str, Any]) -> ColumnNames:
 
 @lru_cache(maxsize=16)
 def _names_of(text: str) -> ColumnNames | None:
-    """Return the names of `ColumnNames.as_text`; None for any other text."""
+    """Return the names of `ColumnNames.as_text`, None for any other text."""
     paths: Any = _parsed(text)
     if not isinstance(paths, Mapping) or not all(isinstance(path, str) for path in paths.values()):
         return None
@@ -178,7 +178,7 @@ def at_path(values: Mapping[str, Any], path: str) -> Any:
 
 
 def value_at(values: Mapping[str, Any], path: str) -> Any:
-    """Return the value of a column as `at_path` does; None where it is absent."""
+    """Return the value of a column as `at_path` does, None where it is absent."""
     value = at_path(values, path)
     if value is ABSENT:
         return None

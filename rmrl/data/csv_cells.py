@@ -30,7 +30,7 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")
 """Beginnings of cells that spreadsheets run."""
 
 _LONGEST_CELL = 2**31 - 1
-"""Characters; the csv module's own limit of 131,072 is shorter than a long response."""
+"""Characters. The csv module's own limit of 131,072 is shorter than a long response."""
 _OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs"}
 _TEXTS = ("prompt", "response", "ground_truth", "detail_", "raw_", "rendered_", "status_", "steps_")
 """Prefixes of the columns of a scored file that stay texts."""
@@ -97,7 +97,7 @@ def scored_values_of(
 
 
 class CsvWriter:
-    """Writer of rows and their added columns as csv: null is an empty cell; a number, truth value,
+    """Writer of rows and their added columns as csv: null is an empty cell. A number, truth value,
     list or mapping is JSON text. `escape_formulas`: an apostrophe stands before a text that a
     spreadsheet would take for a formula."""
 
@@ -112,7 +112,7 @@ class CsvWriter:
         self._writer.writerow(self._columns)
 
     def write(self, rows: Sequence[Mapping[str, Any]], added: Mapping[str, Sequence[Any]]) -> None:
-        """Write one record per row; a column that a row lacks is an empty cell."""
+        """Write one record per row. A column that a row lacks is an empty cell."""
         for i, row in enumerate(rows):
             record = dict(row)
             for name, values in added.items():
@@ -196,7 +196,7 @@ def is_message_list(value: Any) -> bool:
 
 
 def _parsed(text: str) -> Any:
-    """Parse the text as JSON; return it unchanged where it is not JSON."""
+    """Parse the text as JSON. Return it unchanged where it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -37,7 +37,7 @@ class PromptTable(Sequence[Prompt]):
         *,
         decode: Callable[[list[int]], str] | None = None,
     ) -> None:
-        """`decode`: tokens to text, special tokens included; without it no prompt is known to open
+        """`decode`: tokens to text, special tokens included. Without it no prompt is known to open
         a thinking block."""
         assert len(rows) == len(token_ids)
         self._rows = list(rows)

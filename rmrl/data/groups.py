@@ -127,7 +127,7 @@ class GroupTable:
         return np.argsort(self.of_rows(), kind="stable")
 
     def windows(self, order: np.ndarray, *, most_bytes: int) -> list[np.ndarray]:
-        """Split `order` into pieces of at most `most_bytes`; a larger row is a piece by itself."""
+        """Split `order` into pieces of at most `most_bytes`. A larger row is a piece by itself."""
         sizes = np.frombuffer(self._bytes_of_row, dtype=np.int64)[order]
         if not len(order):
             return []

@@ -33,7 +33,7 @@ _reported: set[Path] = set()
 
 
 def hub_file(address: str, key: str) -> Path:
-    """Return the file with the rows of hf://name/split; the first call for it writes the file.
+    """Return the file with the rows of hf://name/split. The first call for it writes the file.
     `key` (data.files) appears in errors.
 
     Raises ConfigError for another form of address and without the package datasets, DataError where

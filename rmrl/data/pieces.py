@@ -34,7 +34,7 @@ class Piece:
     file: int
     """Number of the file in `data.files`, from 0."""
     first: int
-    """Position of the first row among the rows to score; the others follow it."""
+    """Position of the first row among the rows to score. The others follow it."""
     places: Sequence[int]
     """Position of each row in its file."""
     lines: Sequence[int]
@@ -45,7 +45,7 @@ class Piece:
 def pieces(
     path: Path, *, file: int, first: int, wanted_N: np.ndarray, rows: int
 ) -> Iterator[Piece]:
-    """Yield the rows of a file where `wanted_N` is true, `rows` of them in a piece; the last piece,
+    """Yield the rows of a file where `wanted_N` is true, `rows` of them in a piece. The last piece,
     and those of parquet, may have fewer. They were checked before."""
     if path.suffix == ".parquet":
         yield from _of_parquet(path, file=file, first=first, wanted_N=wanted_N, rows=rows)
@@ -91,7 +91,7 @@ def table_of(content: bytes) -> pa.Table:
 
 
 def _json_texts(path: Path, count: int) -> Iterator[tuple[int, int, str]]:
-    """Yield (place, line, text) of the first `count` rows; the text of an unreadable line may hold
+    """Yield (place, line, text) of the first `count` rows. The text of an unreadable line may hold
     lone surrogates."""
     place = 0
     with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:

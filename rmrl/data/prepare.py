@@ -117,7 +117,7 @@ def convert_questions(
     hub: HubNames | None = None,
     trains_on: Callable[[Mapping[str, Any]], bool] | None = None,
 ) -> dict[Path, int]:
-    """Write one parquet file per split of --source; return file -> rows.
+    """Write one parquet file per split of --source. Return file -> rows.
 
     A training question that is also a test question is left out, and so are the training records
     on which `trains_on` is false. `key` determines whether a record is held out.
@@ -131,7 +131,7 @@ def convert_questions(
 
 
 def is_held_out(text: str, share: float) -> bool:
-    """Return whether a text belongs to the held-out share; it depends on the text alone."""
+    """Return whether a text belongs to the held-out share. It depends on the text alone."""
     digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
     return int(digest[:8], 16) < share * 0x1_0000_0000
 
@@ -156,7 +156,7 @@ def refuse_existing_splits(out: Path, *, overwrite: bool) -> None:
 
 
 def write_splits(out: Path, rows: Rows, *, overwrite: bool) -> dict[Path, int]:
-    """Write one parquet file per split to `out`; return file -> number of rows. Raises the errors
+    """Write one parquet file per split to `out`. Return file -> number of rows. Raises the errors
     of `rmrl.data.write.write_rows`."""
     counts: dict[Path, int] = {}
     for split in SPLITS:

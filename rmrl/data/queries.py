@@ -30,9 +30,9 @@ def response_of(query: str, prompt: str) -> str | None:
     """Cut the response out of a query.
 
     It begins behind the prompt: at the query's start, or behind a mark that the tokenizer put
-    before it. OpenRLHF cuts long prompts at their start; then the longest end of the prompt with
+    before it. OpenRLHF cuts long prompts at their start. Then the longest end of the prompt with
     which the query begins counts, if it has LEAST_OVERLAP characters. Returns None where none of
-    these is so. The special tokens that end the response are left out; a mark that closes one of
+    these is so. The special tokens that end the response are left out. A mark that closes one of
     OPENINGS in the response belongs to its text.
     """
     start = query.find(prompt, 0, len(prompt) + MOST_BEFORE)

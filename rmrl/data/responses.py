@@ -78,7 +78,7 @@ class AnsweredRow:
     finish_reasons: tuple[str, ...]
     tokens: tuple[int, ...]
     several: bool
-    """Whether the column holds a list; the scores are then written as lists too."""
+    """Whether the column holds a list. The scores are then written as lists too."""
     number: int
     """Position among the rows of all files, from 0."""
     group: bytes

@@ -64,24 +64,24 @@ def shard_numbers(text: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """Counts and types of the rows to score; rows are numbered without those that are not."""
+    """Counts and types of the rows to score. Rows are numbered without those that are not."""
 
     rows: int
     responses: int
     rows_of_files: tuple[int, ...]
-    """Number of rows to score in each file; 0 for files behind `data.max_rows`."""
+    """Number of rows to score in each file, 0 for files behind `data.max_rows`."""
     several: bool
     """Whether rows hold lists of responses."""
     schema: pa.Schema | None
-    """Schema of the rows in parquet; None for other formats."""
+    """Schema of the rows in parquet, None for other formats."""
     columns: tuple[str, ...] = ()
     """Names of the columns of all rows, in the order of their first appearance."""
     groups: GroupTable | None = None
     """None without `by_group`."""
     masks: tuple[np.ndarray | None, ...] = ()
-    """Per file a bool for each row that was read, whether it is scored; None: all are."""
+    """Per file a bool for each row that was read, whether it is scored. None: all are."""
     bad_masks: tuple[np.ndarray | None, ...] = ()
-    """Per file a bool for each row that was read, whether it is bad and in this shard; None: no row
+    """Per file a bool for each row that was read, whether it is bad and in this shard. None: no row
     is."""
     bad_rows: int = 0
     """Number of these rows."""
@@ -95,15 +95,15 @@ class _FileRows:
     """One byte per row."""
 
     def mask(self, sampled: np.ndarray | None) -> np.ndarray | None:
-        """Bool per row: scored; None where all are. `sampled`: of the rows of the file, those that
-        have a fate; None: all."""
+        """Bool per row: scored, None where all are. `sampled`: of the rows of the file, those that
+        have a fate. None: all."""
         scored = self._fates() == _SCORED
         if sampled is not None:
             return _spread(scored, sampled)
         return None if scored.all() else scored
 
     def bad_mask(self, sampled: np.ndarray | None) -> np.ndarray | None:
-        """Bool per row: bad; None where no row is. `sampled`: as in `mask`."""
+        """Bool per row: bad, None where no row is. `sampled`: as in `mask`."""
         bad = self._fates() == _BAD
         if not bad.any():
             return None

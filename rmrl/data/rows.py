@@ -1,4 +1,4 @@
-"""Streaming of parquet, jsonl and csv files as raw rows, each with its file and number; a file is
+"""Streaming of parquet, jsonl and csv files as raw rows, each with its file and number. A file is
 never in memory as a whole."""
 
 # pyright: basic
@@ -104,7 +104,7 @@ def file_list(value: object, key: str) -> list[Path]:
 
 
 def file_labels(paths: Sequence[Path]) -> list[str]:
-    """Return a short unique name per path: the name of the file, with parents where names repeat; a
+    """Return a short unique name per path: the name of the file, with parents where names repeat. A
     file listed twice gets "#2"."""
     distinct = set(paths)
     longest = max((len(path.parts) for path in distinct), default=0)
@@ -130,8 +130,8 @@ def read_rows(
 ) -> Iterator[Row]:
     """Stream the rows of one file. `label` defaults to the file's name.
 
-    `wanted_N`: bool per row; only these rows are parsed and yielded, and rows behind its end are
-    not read; None: all rows. Raises DataError where the file is missing, empty, unreadable, or a
+    `wanted_N`: bool per row. Only these rows are parsed and yielded, and rows behind its end are
+    not read. None: all rows. Raises DataError where the file is missing, empty, unreadable, or a
     line is not one JSON object; `with_problems` yields such lines as rows with a `problem`.
     """
     path = Path(path)
@@ -243,7 +243,7 @@ def _read_parquet(path: Path, wanted_N: np.ndarray | None) -> Iterator[_Raw]:
 
 
 def _python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]] | None:
-    """Return the rows as Python values; None where some row has no such value (a date behind the
+    """Return the rows as Python values, None where some row has no such value (a date behind the
     year 9999, a map with a key twice)."""
     try:
         return batch.to_pylist(maps_as_pydicts="strict")

@@ -53,7 +53,7 @@ class PromptRow:
     plain_text: bool
     """Whether the prompt is a plain string; `messages` holds it as one user turn."""
     rm_prompts: Mapping[str, str | Messages]
-    """See `rmrl.types.Prompt`; a null column is left out, an empty one is ""."""
+    """See `rmrl.types.Prompt`. A null column is left out, an empty one is ""."""
     ground_truth: str | None
     data_source: str
     ability: str
@@ -107,7 +107,7 @@ class _Fields:
         self.errors: list[FieldError] = []
 
     def read(self) -> PromptRow | None:
-        """Return the checked row; None where `errors` is not empty."""
+        """Return the checked row, None where `errors` is not empty."""
         fields = self.row.fields
         if self.row.text_cells:
             fields = values_of(fields, self.names)
@@ -152,7 +152,7 @@ class _Fields:
 
 
 def plain(value: Any) -> Any:
-    """Convert numpy arrays and scalars, at any depth, to plain Python; return other values
+    """Convert numpy arrays and scalars, at any depth, to plain Python. Return other values
     unchanged."""
     if isinstance(value, np.ndarray):
         return list(map(plain, value.tolist()))

@@ -28,9 +28,9 @@ class HubNames:
     """Names of the configurations and splits of a data set on a hub."""
 
     configs: tuple[str | None, ...] = (None,)
-    """Configurations, read one after the other; None: the only one."""
+    """Configurations, read one after the other. None: the only one."""
     splits: Mapping[str, str] | None = None
-    """Split -> its name on the hub; None: the same names."""
+    """Split -> its name on the hub. None: the same names."""
 
 
 def records_by_split(source: str, *, hub: HubNames | None = None) -> dict[str, Iterator[Record]]:

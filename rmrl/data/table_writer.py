@@ -100,7 +100,7 @@ class TableWriter:
     """Writer of a file that appears at `path` with all its rows or not at all: `write` batches of
     rows, then `finish` or `abandon`.
 
-    `partial`: the temporary name, on the same disk. `types`: the added columns, in order; a column
+    `partial`: the temporary name, on the same disk. `types`: the added columns, in order. A column
     of the rows with the name of an added column is replaced. `sources`: the same rows as Arrow
     tables, for parquet; `columns`: the columns of the rows, for csv; `escape_formulas`: see
     `CsvWriter`. Raises DataError where the file cannot be written.

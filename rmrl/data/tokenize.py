@@ -61,7 +61,7 @@ def encode_rows(
 def encode_chunk(
     rows: Sequence[PromptRow], tokenizer: Any, template_kwargs: Mapping[str, Any]
 ) -> list[list[int]]:
-    """Return the token ids of a few rows, without a progress bar; see `encode_rows`. A lone
+    """Return the token ids of a few rows, without a progress bar. See `encode_rows`. A lone
     surrogate is read as U+FFFD."""
     if not rows:
         return []
@@ -82,7 +82,7 @@ def encode_chunk(
 
 
 def render(row: PromptRow, tokenizer: Any, template_kwargs: Mapping[str, Any]) -> str:
-    """Return the text that the policy reads. A last assistant turn is continued; any other turn is
+    """Return the text that the policy reads. A last assistant turn is continued. Any other turn is
     followed by the generation prompt."""
     name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
     if not getattr(tokenizer, "chat_template", None):

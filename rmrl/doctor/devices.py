@@ -63,7 +63,7 @@ def check_collectives() -> list[Finding]:
 
 
 def driver_gpus() -> list[str] | None:
-    """Return a line for each GPU that `nvidia-smi` lists; [] without the program, None where it
+    """Return a line for each GPU that `nvidia-smi` lists, [] without the program, None where it
     gives no answer."""
     if shutil.which("nvidia-smi") is None:
         return []

@@ -21,7 +21,7 @@ class Finding:
     """note: works, with a limit; problem: a command will fail."""
     text: str
     advice: str = ""
-    """Advice: a command or a change; "" where nothing is to be done."""
+    """Advice: a command or a change, "" where nothing is to be done."""
 
 
 def ok(text: str) -> Finding:

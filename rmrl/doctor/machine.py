@@ -31,7 +31,7 @@ def check_machine() -> list[Finding]:
 
 
 def open_files(soft: int, hard: int) -> Finding:
-    """Judge the limit of open files, `soft` of at most `hard`; -1: unlimited."""
+    """Judge the limit of open files, `soft` of at most `hard`. -1: unlimited."""
     if soft in (-1, resource.RLIM_INFINITY):
         return ok("open files: unlimited")
     if soft >= _LEAST_FILES:

@@ -7,7 +7,7 @@ from rmrl.rewards.kinds.code.local import local_sandbox
 
 
 def check_sandbox() -> list[Finding]:
-    """Report whether bubblewrap works here; only rewards of kind `code` need it."""
+    """Report whether bubblewrap works here. Only rewards of kind `code` need it."""
     sandbox = local_sandbox("")
     if isinstance(sandbox, str):
         return [Finding("note", f"no local sandbox for rewards of kind code: {sandbox}")]

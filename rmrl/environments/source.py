@@ -92,7 +92,7 @@ class VerifiersSource:
         on_finished: Callable[[int], None],
         on_response: Callable[[int, Response], None],
     ) -> Rollouts:
-        """Play `sampling.n` samples for each prompt; see RolloutPool.generate.
+        """Play `sampling.n` samples for each prompt. See RolloutPool.generate.
 
         A sample that fails, or that is over its deadline, is a response without tokens and with a
         status. Raises what an engine raises, and EngineLostError where hosts end too often.

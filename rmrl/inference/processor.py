@@ -11,7 +11,7 @@ _BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16", "svebf16"})
 
 @cache
 def computes_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Return whether the processor has instructions for bfloat16; True where the system says
+    """Return whether the processor has instructions for bfloat16, True where the system says
     nothing.
 
     Without them float32 is faster: a 512 x 576 x 1536 linear layer took 1/7 as long, and 8 rows

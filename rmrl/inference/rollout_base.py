@@ -63,7 +63,7 @@ class TaggedSleep(ABC):
         self._weights_dropped = False
         """Sleep left no copy of the weights."""
         self._published = ""
-        """File of the weights published last, or a phrase for weights that came without one; "":
+        """File of the weights published last, or a phrase for weights that came without one. "":
         the checkpoint's."""
 
     async def wake(self, tags: Sequence[str] | None = None) -> None:

@@ -1,6 +1,6 @@
 """Activations in host memory between the forward and the backward pass.
 
-With gradient checkpointing a decoder layer keeps nothing but its input; these are what is moved:
+With gradient checkpointing a decoder layer keeps nothing but its input. These are what is moved:
 tokens x hidden size per layer. Copies go through the stream of compute, which orders them without
 waiting for the device.
 """

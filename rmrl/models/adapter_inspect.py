@@ -66,7 +66,7 @@ class Adapter:
 
 
 def local_adapter(path: str | Path) -> Path:
-    """The folder of an adapter; a hub id is looked up in (and, online, fetched to) the local hub
+    """The folder of an adapter. A hub id is looked up in (and, online, fetched to) the local hub
     cache. Raises ConfigError where there is none, and for tensors in a format other than
     safetensors."""
     folder = Path(path).expanduser()
@@ -252,7 +252,7 @@ def slot_bytes(base: str, *, rank: int, element_bytes: int) -> int:
     """Bytes of the tensors that an engine reserves for one adapter of up to `rank`: A and B beside
     every matrix of the base, the input and the output embedding both.
 
-    bitsandbytes packs a 4-bit matrix of n numbers into a column of n / 2 bytes; its sides are
+    bitsandbytes packs a 4-bit matrix of n numbers into a column of n / 2 bytes. Its sides are
     counted as 3 sqrt(n) together, which is enough where neither is seven times the other.
     """
     total = 0

@@ -1,4 +1,4 @@
-"""Facts of a Hugging Face checkpoint folder, read from config.json and safetensors headers; no
+"""Facts of a Hugging Face checkpoint folder, read from config.json and safetensors headers. No
 weight is loaded."""
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class TensorHeader:
 
 
 def local_checkpoint(path: str | Path) -> Path:
-    """The folder of a checkpoint; a hub id is looked up in (and, online, fetched to) the local hub
+    """The folder of a checkpoint. A hub id is looked up in (and, online, fetched to) the local hub
     cache.
 
     Raises ConfigError when there is no such folder and no such hub id, or no config.json in it.
@@ -255,13 +255,13 @@ class SentenceSettings:
     """Input settings of a sentence-transformers folder."""
 
     max_tokens: int
-    """Longest text it embeds, in tokens; a very large number when there is no limit."""
+    """Longest text it embeds, in tokens. A very large number when there is no limit."""
     prefix: str
-    """Put before every text; "" for nearly all models."""
+    """Put before every text, "" for nearly all models."""
 
 
 def sentence_settings(path: str | Path) -> SentenceSettings:
-    """Read sentence_bert_config.json and config_sentence_transformers.json; a plain encoder has
+    """Read sentence_bert_config.json and config_sentence_transformers.json. A plain encoder has
     neither."""
     limit = _optional_json(path, "sentence_bert_config.json").get("max_seq_length")
     if not isinstance(limit, int) or limit <= 0:
@@ -356,7 +356,7 @@ def _named_dtype(config: Mapping[str, Any]) -> str:
 
 
 def max_positions(path: str | Path) -> int:
-    """Longest sequence the checkpoint was made for, in tokens; a very large number when config.json
+    """Longest sequence the checkpoint was made for, in tokens. A very large number when config.json
     has no such entry.
 
     RoBERTa and related models count positions from pad_token_id + 1, so that many rows of the table
@@ -375,7 +375,7 @@ def max_positions(path: str | Path) -> int:
 
 
 def vocabulary_size(path: str | Path) -> int:
-    """Number of tokens that the model's logits have, rows of padding included; a very large number
+    """Number of tokens that the model's logits have, rows of padding included. A very large number
     when config.json has no such entry."""
     config = read_config(path)
     text = config.get("text_config") or {}

@@ -47,8 +47,8 @@ def save_hf_folder(
     `tensors` yields full tensors by their Hugging Face names, one at a time: memory holds two
     files' worth (`shard_bytes` each) in the process that writes them. An existing folder of that
     name is replaced. `model` is read for its configs only. `check` is called with the finished
-    folder before it gets its name; after an error of it nothing is left behind. With `writers`
-    every process calls this, on a file system that they share; the first one writes the rest and
+    folder before it gets its name. After an error of it nothing is left behind. With `writers`
+    every process calls this, on a file system that they share. The first one writes the rest and
     gives the folder its name.
     """
     is_first = writers.rank == 0
@@ -87,7 +87,7 @@ class _Shards:
     files: list[list[str]]
     total_bytes: int = 0
     dtype: str = ""
-    """Dtype of the first tensor; "" without tensors."""
+    """Dtype of the first tensor, "" without tensors."""
 
     def name_files(self, folder: Path) -> None:
         """Give the files the names that transformers looks for, which hold their number, and write

@@ -186,7 +186,7 @@ class _HeadLogprobs(torch.autograd.Function):
 
 
 def _slices(rows: int, *streams: Tensor | None) -> Iterator[tuple[Any, ...]]:
-    """The streams' parts of each slice; None for a stream that is None. One empty slice where there
+    """The streams' parts of each slice, None for a stream that is None. One empty slice where there
     are no positions."""
     count = len(next(stream for stream in streams if stream is not None))
     for start in range(0, max(count, 1), rows):
@@ -206,7 +206,7 @@ def _before_changes(grad_nV: Tensor, logits_nV: Tensor, head: LinearHead) -> Ten
 class _WeightSum:
     """Sum over slices of the products that make the weight's gradient.
 
-    Several slices are added up in float32 and rounded to the weight's dtype once; a single one is
+    Several slices are added up in float32 and rounded to the weight's dtype once. A single one is
     the product itself.
     """
 

@@ -50,7 +50,7 @@ def load_config(model: ModelConfig) -> PretrainedConfig:
 
 
 def load_causal_lm(model: ModelConfig, *, dtype: torch.dtype) -> PreTrainedModel:
-    """The causal language model; see `load_pretrained`."""
+    """The causal language model. See `load_pretrained`."""
     return load_pretrained(AutoModelForCausalLM, model, config=load_config(model), dtype=dtype)
 
 
@@ -191,7 +191,7 @@ def _checkpoint(model: ModelConfig) -> str:
 
 
 def _override(config: Any, entries: Mapping[str, Any], *, prefix: str) -> None:
-    """Set `entries` on a config object; a mapping is applied to the nested mapping or config of
+    """Set `entries` on a config object. A mapping is applied to the nested mapping or config of
     that name."""
     present = config if isinstance(config, dict) else config.to_dict()
     for name, value in entries.items():

@@ -1,6 +1,6 @@
 """Log-probabilities and entropies of response tokens, without [B, S, V] in float32.
 
-The decoder runs over whole right-padded rows; the output head runs on response positions alone, a
+The decoder runs over whole right-padded rows. The output head runs on response positions alone, a
 slice at a time. In training, where the logits of a micro-batch are many, each slice is computed
 again in the backward pass: peak memory has a bound, whatever the batch.
 
@@ -75,7 +75,7 @@ def token_logprobs(
     otherwise each slice is computed again there. `head` maps hidden states [n, H] to logits, which
     `softmax` reads: [n, V], or a share of the vocabulary if both use the same share. The gradients
     of a LinearHead are computed without autograd's graph (see rmrl.models.linear_head), those of
-    any other head through it. Returns float32 tensors of shape [N]; the second is None for entropy
+    any other head through it. Returns float32 tensors of shape [N]. The second is None for entropy
     "none" and holds energies for "energy".
     """
     recompute = len(targets_N) > kept_rows
@@ -132,8 +132,8 @@ class ResponseModel(nn.Module):
         kept_elements: int | None = None,
         offload_activations: bool = False,
     ) -> None:
-        """`slice_elements`: logits computed at once; None: as many as fit the device's free
-        memory. `kept_elements`: most logits of a micro-batch that are kept for the backward pass;
+        """`slice_elements`: logits computed at once. None: as many as fit the device's free
+        memory. `kept_elements`: most logits of a micro-batch that are kept for the backward pass.
         None: see rmrl.models.linear_head. `offload_activations`: see rmrl.models.activations."""
         super().__init__()
         self.offload_activations = offload_activations

@@ -32,7 +32,7 @@ _UP = ".lora_B.default."
 def add_adapters(
     language_model: PreTrainedModel, model: ModelConfig, *, seed: int = 1
 ) -> PreTrainedModel:
-    """Freeze the weights and put float32 adapters beside the decoder's linear layers; a critic's
+    """Freeze the weights and put float32 adapters beside the decoder's linear layers. A critic's
     head goes on training.
 
     Call it before sharding. A is drawn from `seed` alone, so that all processes draw the same.

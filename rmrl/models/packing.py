@@ -5,7 +5,7 @@ their boundaries or by their restarting positions.
 
 Worth it where the attention skips what lies outside a row: flash-attention, torch's own kernel for
 rows of different length, and flex attention on CUDA. SDPA keeps rows apart as well, but computes
-the whole square first; it serves tests.
+the whole square first. It serves tests.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _problem(
 
 
 def slow_packing(model: ModelConfig, *, device: str, dtype: torch.dtype) -> str:
-    """Sentence for a user whose packed rows will go through flex attention; "" where they will
+    """Sentence for a user whose packed rows will go through flex attention, "" where they will
     not."""
     if device != "cuda" or model.attn_implementation not in ("auto", "flex_attention"):
         return ""
@@ -212,7 +212,7 @@ def sharing_problem(
 
 
 def _varlen_problem(device: str, dtype: torch.dtype, language_model: PreTrainedModel | None) -> str:
-    """Reason why varlen cannot run; "" if it can. On CPU it goes row by row, in any dtype."""
+    """Reason why varlen cannot run, "" if it can. On CPU it goes row by row, in any dtype."""
     problem = varlen.kernel_problem(dtype) if device == "cuda" else ""
     if problem or language_model is None:
         return problem

@@ -42,7 +42,7 @@ class SharedPrompts:
 
 def shares(model: ModelConfig, *, device: str) -> bool:
     """Return whether the settings let responses share their prompt: on CPU unless
-    `share_prompts=false`, elsewhere with `share_prompts=true`; only under SDPA, which takes any
+    `share_prompts=false`, elsewhere with `share_prompts=true`. Only under SDPA, which takes any
     mask."""
     if model.share_prompts is None:
         wanted = device == "cpu"

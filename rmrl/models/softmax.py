@@ -44,7 +44,7 @@ class Softmax(Protocol):
         grad_logprobs_N: Tensor | None,
         grad_entropy_N: Tensor | None,
     ) -> Tensor:
-        """Gradient with respect to `scaled_NV`, in its place; a gradient of None is zero."""
+        """Gradient with respect to `scaled_NV`, in its place. A gradient of None is zero."""
         ...
 
     def energies(self, scaled_NV: Tensor, totals: Totals) -> Tensor:
@@ -72,7 +72,7 @@ def gradient_of_all(
     gradient of the log-probabilities.
 
     `padded`: some columns have probability 0 by construction, where the product of the entropy's
-    gradient may be infinity times zero; they get 0.
+    gradient may be infinity times zero. They get 0.
     """
     log_p_NV = scaled_NV.sub_(totals.log_z_N[:, None])
     if grad_entropy_N is None:

@@ -50,7 +50,7 @@ def kernel_problem(dtype: torch.dtype) -> str:
 
 
 def model_problem(language_model: PreTrainedModel) -> str:
-    """Reason why a model cannot compute with this attention; "" if it can."""
+    """Reason why a model cannot compute with this attention, "" if it can."""
     if any(name.endswith(".sinks") for name, _ in language_model.named_parameters()):
         return "has no attention sinks, and this model has them"
     for config in layer_configs(language_model.config.get_text_config()):
@@ -61,7 +61,7 @@ def model_problem(language_model: PreTrainedModel) -> str:
 
 
 def _layer_problem(config: Any) -> str:
-    """Reason why a layer with this config cannot compute with this attention; "" if it can."""
+    """Reason why a layer with this config cannot compute with this attention, "" if it can."""
     if getattr(config, "attn_logit_softcapping", None) is not None:
         return "has no soft cap of attention scores, and this model has one"
     others = set(getattr(config, "layer_types", None) or ()).difference(_LAYER_TYPES)
@@ -118,7 +118,7 @@ def attend(
 
     `longest` is at least the length of the longest row, a plain number like all `lengths`, so that
     no layer waits for the device. `lengths` None: read from `boundaries`. `window`: a token sees
-    so many tokens, itself included; None: all before it.
+    so many tokens, itself included. None: all before it.
     """
     kernel = _kernel()
     if kernel is not None and has_kernel(q_Tnd):

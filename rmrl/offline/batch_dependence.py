@@ -1,7 +1,7 @@
 """Dependence of scores on the batch in which they are computed, measured on a few rows.
 
 In bfloat16 and float16 an engine may choose its kernels, and with them the order of its sums, by
-the size of a batch; the rounding then differs, and so does the score.
+the size of a batch. The rounding then differs, and so does the score.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def reduced_types(spec: RewardSpec) -> list[str]:
 
 
 async def shift_lines(scorer: Scorer, rows: Sequence[ResponseRow]) -> list[str]:
-    """Return one sentence per reward in reduced precision; its rows are scored together, then one
+    """Return one sentence per reward in reduced precision. Its rows are scored together, then one
     by one. Without rows nothing is measured."""
     lines: list[str] = []
     for c, spec in enumerate(scorer.parts):

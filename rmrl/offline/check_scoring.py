@@ -83,9 +83,9 @@ def check_scoring(
     """Find all problems before an engine is started: in a first round without reading all rows,
     in a second one with them.
 
-    Raises ConfigError with every problem of a round and of the files to write, which hide no round;
-    a single problem raises its own error (DataError, MemoryPlanError). Without `needs_out` only the
-    first rows are read, and `out` may be left out; without `needs_files` the rows come later, and
+    Raises ConfigError with every problem of a round and of the files to write, which hide no round.
+    A single problem raises its own error (DataError, MemoryPlanError). Without `needs_out` only the
+    first rows are read, and `out` may be left out. Without `needs_files` the rows come later, and
     `check_first_rows` checks them.
     """
     problems = Problems()
@@ -264,7 +264,7 @@ def needs_whole_groups(specs: Sequence[RewardSpec], settings: RewardConfig) -> b
 
 
 def depends_on_batch(specs: Sequence[RewardSpec]) -> bool:
-    """Return whether a transform depends on the whole batch or on earlier ones; a user's own
+    """Return whether a transform depends on the whole batch or on earlier ones. A user's own
     transform may."""
     return any(compared(spec.transforms) & {"batch", "running", "unknown"} for spec in specs)
 

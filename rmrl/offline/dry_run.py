@@ -97,7 +97,7 @@ class Recorder:
         return cells
 
     def first_input(self, tokenizer: Callable[[str], Any]) -> list[str]:
-        """Return the lines that show the first request; [] without one."""
+        """Return the lines that show the first request, [] without one."""
         if not self.requests:
             return []
         model = None
@@ -112,7 +112,7 @@ class Recorder:
 
 
 def text_of(request: Any, tokenizer: Any = None) -> str:
-    """Return what a request gives a model to read. `tokenizer`: of the model; "" without it for a
+    """Return what a request gives a model to read. `tokenizer`: of the model, "" without it for a
     request of tokens alone."""
     ids = getattr(request, "token_ids", ())
     if ids and tokenizer is not None:

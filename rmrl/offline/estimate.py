@@ -37,7 +37,7 @@ class Workload:
     before: tuple[str, ...] = ()
     """Lines on what is done before the rewards."""
     seconds_before: float | None = 0.0
-    """Seconds of that; None where they are not estimated."""
+    """Seconds of that, None where they are not estimated."""
     of_step: bool = False
     """Whether these are the responses of one step of a run."""
 

@@ -19,7 +19,7 @@ from rmrl.rewards.specs.spec import RewardSpec
 
 # Functions count with their code, wherever it is.
 MAY_CHANGE = changeable_keys(ScoreConfig()) | {"reward.functions_dir"}
-"""Keys that the command may change when it resumes a job; the name of a section covers all keys
+"""Keys that the command may change when it resumes a job. The name of a section covers all keys
 below it."""
 
 Identity = dict[str, Any]
@@ -52,7 +52,7 @@ def reward_digests(specs: Sequence[RewardSpec]) -> dict[str, str]:
 
 
 def what_differs(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
-    """Return one line per difference; [] for the same job. "there" is the value of `saved`."""
+    """Return one line per difference, [] for the same job. "there" is the value of `saved`."""
     lines = differences(saved["config"], current["config"], MAY_CHANGE)
     for name in sorted(saved["rewards"].keys() & current["rewards"].keys()):
         if saved["rewards"][name] != current["rewards"][name]:

@@ -122,7 +122,7 @@ class Job:
 
     def close_part(self) -> None:
         """Write the rows added since the last part, if any. Raises DataError where they cannot be
-        written; the call can be repeated."""
+        written. The call can be repeated."""
         if not self._pending:
             return
         table = pa.concat_tables(self._pending)

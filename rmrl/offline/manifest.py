@@ -60,7 +60,7 @@ class Manifest:
     started: str = field(default_factory=lambda: time.strftime("%Y-%m-%d %H:%M:%S %z"))
     parts: list[Part] = field(default_factory=list)
     written: Mapping[str, int] | None = None
-    """Size and time stamp of the complete output just before it was renamed; None: not assembled
+    """Size and time stamp of the complete output just before it was renamed. None: not assembled
     yet."""
     exports: list[str] = field(default_factory=list)
     """Names of the files of `select` and `export` that the job writes or has written."""
@@ -77,7 +77,7 @@ class Manifest:
         )
 
     def keep_whole_parts(self, folder: Path) -> str:
-        """Drop the first part that is missing or damaged, and all parts behind it. Return its name;
+        """Drop the first part that is missing or damaged, and all parts behind it. Return its name,
         "" where all parts are intact."""
         for position, part in enumerate(self.parts):
             file = folder / part.file
@@ -133,7 +133,7 @@ def scored_names(out: Path) -> frozenset[str]:
 
 
 def exports_of(folder: Path) -> list[str]:
-    """Return the names of the export files of the job in `folder`; [] where there is no readable
+    """Return the names of the export files of the job in `folder`, [] where there is no readable
     manifest."""
     try:
         manifest = read_manifest(folder)
@@ -143,7 +143,7 @@ def exports_of(folder: Path) -> list[str]:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """Read the manifest of `folder`; None without one. Raises OutputDirError where it cannot be
+    """Read the manifest of `folder`, None without one. Raises OutputDirError where it cannot be
     read."""
     file = folder / MANIFEST_FILE
     try:

@@ -47,8 +47,12 @@ _OF_TRAINING = "actor_rollout_ref"
 _ROWS = "rows"
 
 
+_BESIDE_A_TRAINER = 0.5
+"""An engine's share, where another trainer will need free memory."""
+
+
 class AsyncRewards:
-    """Rewards for programs with an event loop; see `Rewards`.
+    """Rewards for programs with an event loop. See `Rewards`.
 
         async with AsyncRewards({"models": ["gsm8k"]}) as rewards:
             table = await rewards.score(prompts, responses, references=answers)
@@ -66,6 +70,9 @@ class AsyncRewards:
         score_config = _score_config(config)
         if in_training and "over_budget" not in config:
             score_config.over_budget = "fail"
+        engine = score_config.reward.engine
+        if in_training and score_config.trainer.memory_budget_gb is None:
+            engine.gpu_memory_utilization = engine.gpu_memory_utilization or _BESIDE_A_TRAINER
         self._checked = check_scoring(
             score_config,
             shipped_functions=shipped("reward_functions"),

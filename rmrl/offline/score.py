@@ -103,7 +103,7 @@ def _quarantine(job: Job) -> None:
 
 
 def _record(row: BadRow) -> dict[str, Any]:
-    """Return the line of a bad row; its `fields` are null where they are nested too deep for
+    """Return the line of a bad row. Its `fields` are null where they are nested too deep for
     JSON."""
     record = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
     try:
@@ -130,7 +130,7 @@ def judge_missing(
     apart.
 
     Raises MissingVerdictsError where a budget of missing verdicts is exceeded, unless `over_budget`
-    is "warn"; None: that of the configuration, with which a reward without any verdict is an error
+    is "warn". None: that of the configuration, with which a reward without any verdict is an error
     all the same.
     """
     functions: list[str] = [spec.name for spec in checked.specs if spec.kind == "rule"]
@@ -172,7 +172,7 @@ def judge_missing(
 
 
 async def _score_left(job: Job, opened: OpenScorer) -> None:
-    """Score the remaining batches; a signal abandons the current one."""
+    """Score the remaining batches. A signal abandons the current one."""
     with stop_signals() as signals:
         try:
             async with opened() as scorer:

@@ -17,7 +17,7 @@
                       as JSON text
 
 In rows with a list of responses each column but the last is a list. The columns do not depend on
-the scores, so that parquet's fixed schema never aborts a job; a column of the input with one of
+the scores, so that parquet's fixed schema never aborts a job. A column of the input with one of
 these names is replaced.
 """
 

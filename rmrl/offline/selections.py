@@ -16,7 +16,7 @@ class Rewards:
     """The rewards of all responses F, in the order of the rows and of the responses in them."""
 
     rewards_F: np.ndarray
-    """float64; NaN: none."""
+    """float64. NaN: none."""
     rows_F: np.ndarray
     """int64: the row of each response."""
     firsts_N: np.ndarray
@@ -35,7 +35,7 @@ class Rewards:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picks:
-    """Places in F by group G; -1 where no response of the group has a reward.
+    """Places in F by group G, -1 where no response of the group has a reward.
 
     Among equal rewards the first response counts. A response without a reward is never picked.
     """

@@ -34,7 +34,7 @@ def for_looking(checked: CheckedScoring) -> CheckedScoring:
 async def show(
     scorer: Scorer, rows: Sequence[ResponseRow], *, compared: Sequence[ResponseRow] = ()
 ) -> str:
-    """Score the rows twice, and format the second, timed result; the first time loads engines.
+    """Score the rows twice, and format the second, timed result. The first time loads engines.
 
     `compared`: rows on which rewards in reduced precision are scored together and one by one.
     """

@@ -177,7 +177,7 @@ class Summary:
         return "\n".join(map(str.rstrip, lines))
 
     def times(self) -> str:
-        """Format where the time went: a line per reward and per engine; "" where none is known."""
+        """Format where the time went: a line per reward and per engine, "" where none is known."""
         if not self.busy_s:
             return ""
         width = max(map(len, self.busy_s))

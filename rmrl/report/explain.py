@@ -21,7 +21,7 @@ from rmrl.rewards.transforms.chain import Chain, chain_of, parse_transforms
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Rules of the configuration for combining scores; empty where there is none."""
+    """Rules of the configuration for combining scores, empty where there is none."""
 
     configured: bool = False
     combine: str = ""
@@ -30,7 +30,7 @@ class Rules:
     weights: Mapping[str, float] = field(default_factory=dict)
     """Weight of each component outside reward.by_source."""
     chains: Mapping[str, Chain | None] = field(default_factory=dict)
-    """Transforms of each component that has some; None where the entries cannot be read."""
+    """Transforms of each component that has some, None where the entries cannot be read."""
 
     def as_json(self, names: Sequence[str]) -> dict[str, Any]:
         """Return the rules as the page reads them."""
@@ -51,7 +51,7 @@ class Rules:
         }
 
     def transformed(self, name: str, scores_N: np.ndarray) -> np.ndarray | None:
-        """Return the scores behind the component's transforms; None where these compare responses,
+        """Return the scores behind the component's transforms, None where these compare responses,
         or without a configuration."""
         if not self.configured:
             return None

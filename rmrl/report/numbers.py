@@ -29,7 +29,7 @@ class Component:
         return np.asarray(self.scores)
 
     def add(self, verdict: Mapping[str, Any]) -> None:
-        """Add the verdict of the next response; {} where the row does not have the component."""
+        """Add the verdict of the next response, {} where the row does not have the component."""
         score = verdict.get("score")
         status = verdict.get("status")
         if not verdict:
@@ -103,7 +103,7 @@ def gathered(items: Iterable[Scored]) -> Numbers:
 
 
 def number(value: Any) -> float:
-    """Return a finite float; NaN for everything else."""
+    """Return a finite float, NaN for everything else."""
     if isinstance(value, bool | int | float) and math.isfinite(value):
         return float(value)
     return math.nan

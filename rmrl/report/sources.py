@@ -40,7 +40,7 @@ class Source:
     summary: Path | None = None
     """Statistics that `rmrl score` wrote beside a scored file."""
     reward: Mapping[str, Any]
-    """The section `reward` of the configuration; {} where it is not known."""
+    """The section `reward` of the configuration, {} where it is not known."""
     names: ColumnNames = DEFAULT_NAMES
     """Of the columns of `samples`, before those that the file has itself."""
     about: Mapping[str, str] = field(default_factory=dict)
@@ -69,7 +69,7 @@ def sources(
 def source_of(
     path: Path, label: str, reward: Mapping[str, Any], *, names: ColumnNames = DEFAULT_NAMES
 ) -> Source:
-    """Return the source at a path. `reward`: the section `reward`; {}: that of the run's newest
+    """Return the source at a path. `reward`: the section `reward`. {}: that of the run's newest
     configuration. `names` and errors: as in `sources`."""
     if path.is_file():
         if path.suffix not in DATA_SUFFIXES:

@@ -31,7 +31,7 @@ def summary(numbers: Numbers) -> dict[str, dict[str, float | None]]:
 
 
 def edges_of(columns: Sequence[np.ndarray]) -> list[float]:
-    """Return BINS + 1 edges of equal distance over the values of all columns; [] without values."""
+    """Return BINS + 1 edges of equal distance over the values of all columns, [] without values."""
     values = np.concatenate(columns)
     values = values[np.isfinite(values)]
     if not len(values):
@@ -45,7 +45,7 @@ def edges_of(columns: Sequence[np.ndarray]) -> list[float]:
 
 
 def histogram(values_N: np.ndarray, edges: Sequence[float]) -> list[int]:
-    """Count the values between each two edges; the last bin includes its upper edge."""
+    """Count the values between each two edges. The last bin includes its upper edge."""
     finite = values_N[np.isfinite(values_N)]
     if not edges:
         return []
@@ -99,7 +99,7 @@ def _middle(values_N: np.ndarray) -> float:
 def disputed(numbers: Numbers) -> np.ndarray:
     """Disagreement of the components on each response, float64 [N], 0 to 1.
 
-    Each component's scores become ranks from 0 (lowest) to 1 (highest), ties their mean; the result
+    Each component's scores become ranks from 0 (lowest) to 1 (highest), ties their mean. The result
     is the highest rank of a response minus the lowest. 0 with fewer than two verdicts.
     """
     lowest_N = np.full(len(numbers), np.inf)
@@ -113,7 +113,7 @@ def disputed(numbers: Numbers) -> np.ndarray:
 
 
 def ranks(values_N: np.ndarray) -> np.ndarray:
-    """Mean ranks from 0 to 1, NaN where the value is; all 0.5 where the values are equal."""
+    """Mean ranks from 0 to 1, NaN where the value is. All 0.5 where the values are equal."""
     out_N = np.full(len(values_N), np.nan)
     index = np.flatnonzero(np.isfinite(values_N))
     if not len(index):

@@ -19,7 +19,7 @@ _BEST_SHARE = 4
 
 @dataclass(slots=True)
 class Texts:
-    """Texts by number; equal ones share a number. Longer ones than `limit` lose their middle."""
+    """Texts by number. Equal ones share a number. Longer ones than `limit` lose their middle."""
 
     limit: int
     texts: list[str] = field(default_factory=list)
@@ -137,7 +137,7 @@ def sample_columns(
 
 
 def short(value: Any) -> float | int | None:
-    """Return the number with six digits; None for everything else."""
+    """Return the number with six digits, None for everything else."""
     if not is_number(value):
         return None
     if isinstance(value, int):

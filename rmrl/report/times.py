@@ -21,7 +21,7 @@ def time_spent(source: Source, *, responses: int) -> dict[str, Any] | None:
     does not say them.
 
     `seconds`: of all; `of`: what that is; `stages`, `rewards`: name -> seconds; `engines`: name ->
-    a number for each of `ENGINE_TIMES`. `responses`: of the source; a summary of another number is
+    a number for each of `ENGINE_TIMES`. `responses`: of the source. A summary of another number is
     one of another file.
     """
     if source.metrics is not None:

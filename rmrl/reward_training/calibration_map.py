@@ -21,7 +21,7 @@ FOLDER = "calibration"
 
 
 def write_map(checked: CheckedRewardTraining, state: State) -> bool:
-    """Write the map that `transform: {kind: calibrated}` reads; return False, with the reason in
+    """Write the map that `transform: {kind: calibrated}` reads. Return False, with the reason in
     the log, where there are too few held-out pairs, or the map would not rise."""
     column = Column()
     for number, item in enumerate(checked.held_out.items):

@@ -86,7 +86,7 @@ class Example:
 
     @property
     def ends(self) -> tuple[int, int] | None:
-        """Numbers of the best and the worst response; None where all are equally good."""
+        """Numbers of the best and the worst response, None where all are equally good."""
         if len(set(self.ranks)) < 2:
             return None
         return self.ranks.index(min(self.ranks)), self.ranks.index(max(self.ranks))

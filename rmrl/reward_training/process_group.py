@@ -32,7 +32,7 @@ class ProcessGroup:
     timeout_s: float
 
     async def update(self, items: Sequence[Item]) -> Metrics:
-        """Make one optimizer step; return its metrics under train/."""
+        """Make one optimizer step. Return its metrics under train/."""
         shares = [[batch_of(share)] for share in self._dealt(items)]
         metrics = (await self._call("update", shares))[0]
         return {f"train/{name.partition('/')[2]}": value for name, value in metrics.items()}
@@ -86,7 +86,7 @@ class ProcessGroup:
 async def process_group(
     settings: RewardSettings, *, count: int, threads: int, timeout_s: float
 ) -> AsyncIterator[ProcessGroup]:
-    """Start `count` processes with the engine; they end with the block."""
+    """Start `count` processes with the engine. They end with the block."""
     port = HeldPort("127.0.0.1")
     environment = train_environment(threads=threads)
 

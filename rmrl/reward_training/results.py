@@ -125,7 +125,7 @@ def reward_section(checked: CheckedRewardTraining) -> dict[str, Any]:
 
 
 def write_ensemble_yaml(checked: CheckedRewardTraining, section: dict[str, Any]) -> None:
-    """Write a section whose reward is an ensemble; a comment names the other ways to combine."""
+    """Write a section whose reward is an ensemble. A comment names the other ways to combine."""
     text = yaml.safe_dump({"reward": section}, sort_keys=False)
     text = text.replace("      how: mean\n", f"      how: mean{_OTHER_WAYS}\n")
     write_whole(checked.out / REWARD, text)

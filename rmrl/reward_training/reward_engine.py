@@ -159,7 +159,7 @@ class RewardWorker:
         return self.engine.memory_bytes()
 
     def release(self) -> None:
-        """Give the model's memory back; nothing but `plain_scores` may follow."""
+        """Give the model's memory back. Nothing but `plain_scores` may follow."""
         self.engine.close()
         del self.engine
         gc.collect()

@@ -159,7 +159,7 @@ async def _several(checked: CheckedRewardTraining) -> dict[str, Any]:
 async def _training(
     checked: CheckedRewardTraining, config_fingerprint: str
 ) -> AsyncIterator[Training]:
-    """Start the processes; they end with the block."""
+    """Start the processes. They end with the block."""
     trainer = checked.config.trainer
     async with AsyncExitStack() as stack:
         _log.info(f"starting {checked.processes} training process(es) on {checked.device}")

@@ -67,7 +67,7 @@ def states_of(runs: Sequence[CheckedRewardTraining]) -> list[State]:
 
 
 def level(outputs: Outputs, *, is_free: bool) -> float:
-    """Return a member's mean score on the held-out rows; 0 where its level is not free."""
+    """Return a member's mean score on the held-out rows, 0 where its level is not free."""
     if not is_free:
         return 0.0
     return float(np.mean([values[0] for responses in outputs for values in responses]))

@@ -67,7 +67,7 @@ def _words(texts: Sequence[str]) -> TfidfVectorizer:
 
 
 def fitted(pairs: Sequence[Example]) -> TextBaseline | None:
-    """Return the baseline; None where there are too few pairs or words to learn from."""
+    """Return the baseline, None where there are too few pairs or words to learn from."""
     if len(pairs) < 2:
         return None
     try:
@@ -77,7 +77,7 @@ def fitted(pairs: Sequence[Example]) -> TextBaseline | None:
 
 
 def cross_fitted(pairs: Sequence[Example]) -> np.ndarray | None:
-    """Return P(label) of each pair by a baseline that has not seen its prompt; None where there are
+    """Return P(label) of each pair by a baseline that has not seen its prompt, None where there are
     fewer prompts than folds, or too few words."""
     pairs = pairs[:MOST_PAIRS]
     prompts = [pair.key for pair in pairs]

@@ -123,7 +123,7 @@ class Training:
             state.best_step = state.step
 
     async def resume(self) -> int | None:
-        """Go on from the newest complete checkpoint; return its step, None without one."""
+        """Go on from the newest complete checkpoint. Return its step, None without one."""
         newest = checkpoint.newest_complete(self.saves.root)
         if newest is None:
             return None

@@ -103,7 +103,7 @@ def win_shares(sizes: tuple[int, ...], k: int) -> dict[int, float]:
 
 
 def _ways(sizes: Sequence[int], limit: int, remaining: int) -> float:
-    """Ways to pick `remaining` responses of answers with `sizes`, each at most `limit` times; one
+    """Ways to pick `remaining` responses of answers with `sizes`, each at most `limit` times. One
     with t of them at `limit` is 1 / (t + 1)."""
     table = {(0, 0): 1}  # (responses used, answers at `limit`) -> ways
     for size in sizes:

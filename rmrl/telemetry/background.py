@@ -18,7 +18,7 @@ from rmrl.telemetry.sample_table import SampleTable
 from rmrl.telemetry.sinks import Sink, TableSink
 
 WAITING_STEPS = 1000
-"""Entries (metrics or samples of a step) that may wait for a tracker; with one more it is given
+"""Entries (metrics or samples of a step) that may wait for a tracker. With one more it is given
 up."""
 CLOSE_S = 60.0
 """Seconds given to a tracker at the run's end for the steps that still wait."""

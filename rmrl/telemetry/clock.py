@@ -2,7 +2,7 @@
 
 A stage's time is the wall-clock time during which the stage was running at least once: a stage
 inside itself, or the same stage in several asyncio tasks or threads at once, is counted once.
-Different stages may nest or overlap; each keeps its own time, so stages can add up to more than the
+Different stages may nest or overlap. Each keeps its own time, so stages can add up to more than the
 step.
 """
 

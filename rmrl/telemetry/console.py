@@ -106,7 +106,7 @@ class ConsoleSink:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A piece of a step's line; the highest rank is left out first, rank 0 never."""
+    """A piece of a step's line. The highest rank is left out first, rank 0 never."""
 
     text: str
     rank: int
@@ -176,7 +176,7 @@ def _joined(parts: Sequence[_Part], width: int | None) -> str:
 
 
 def short_names(components: Sequence[str]) -> dict[str, str]:
-    """Return name -> the first letters of its words (answer_judge: ans_jud); the name itself where
+    """Return name -> the first letters of its words (answer_judge: ans_jud). The name itself where
     another has the same."""
     short: dict[str, str] = {}
     for name in components:

@@ -66,7 +66,7 @@ def read_metrics(metrics_jsonl: Path) -> dict[str, Series]:
 def draw_curves(metrics_jsonl: Path, out_png: Path, title: str = "") -> bool:
     """Draw the run so far, under the run's name `title`; `out_png` is replaced in one move.
 
-    Returns False where there is nothing to draw yet; no file is written then.
+    Returns False where there is nothing to draw yet. No file is written then.
     """
     if not metrics_jsonl.exists():
         return False
@@ -123,7 +123,7 @@ def _has_misses(panel: Panel) -> bool:
 
 
 def _time_shares(series: Mapping[str, Series]) -> dict[str, Series]:
-    """Return stage -> its share of each step's seconds, 0..1; a step in which the stage was not
+    """Return stage -> its share of each step's seconds, 0..1. A step in which the stage was not
     timed counts 0."""
     if names.STEP_TIME not in series:
         return {}

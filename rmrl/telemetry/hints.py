@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 class HintFile:
     """`<out_dir>/hints.jsonl`: one object a hint, {"step": 35, "hint": "step 35: look at ..."}.
 
-    `resume_step`: the checkpoint's step from which the run continues; later hints are cut away
+    `resume_step`: the checkpoint's step from which the run continues. Later hints are cut away
     (None: all are). A disk that is full or gone ends the writing with a warning, not the run.
     """
 

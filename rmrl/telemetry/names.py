@@ -23,7 +23,7 @@
     perf/rollout/{sleep,wake,load_weights}_s, perf/train/{onload,offload}_s, perf/publish/export_s
       seconds of a step within its stages
     perf/publish/{file,ipc,nccl,nccl_m2n}_s        seconds in which new weights travelled by that
-      transport; a run that wanted another one says so here in every step
+      transport. A run that wanted another one says so here in every step
     memory/<phase>/{peak_bytes,reserved_bytes,resident_bytes}
       of the training process with most in `logprobs`, `update` or `publish`; the last on CPU
     policy/..., val/..., time/<stage>_s  written by their owners (val/...: rmrl/trainer/evaluate.py)
@@ -118,7 +118,7 @@ def best_of_all(metrics: Iterable[str], name: str) -> str | None:
 
 
 def component_names(metrics: Mapping[str, object]) -> list[str]:
-    """Return the names of the components that appear in `metrics`, in order; a name may itself
+    """Return the names of the components that appear in `metrics`, in order. A name may itself
     contain a slash."""
     components: list[str] = [
         key.removeprefix("score/").removesuffix("/missing")
@@ -135,7 +135,7 @@ def score_metrics(
     *,
     truncated: Sequence[bool] | None = None,
 ) -> Metrics:
-    """Return all metrics of a step's scores as finite numbers; see the module's text for the names.
+    """Return all metrics of a step's scores as finite numbers. See the module's text for the names.
 
     `response_lengths`: tokens, shape [B]. `truncated`: True where the response was cut at the token
     limit, shape [B]. `rewards.metrics` is included. Correlations stand once per pair, under the
@@ -178,7 +178,7 @@ def correlation(first: np.ndarray, second: np.ndarray) -> float | None:
 
 
 def _unit(values: np.ndarray) -> np.ndarray | None:
-    """Centred and scaled to length 1; None where `values` is constant up to rounding."""
+    """Centred and scaled to length 1, None where `values` is constant up to rounding."""
     largest = np.abs(values).max()
     if largest == 0:
         return None

@@ -29,7 +29,7 @@ def counting(
     clock: Clock = time.monotonic,
 ) -> Iterator[Callable[[int], None]]:
     """Yields a function that takes the count so far. Where the output is no terminal the log gets a
-    line every `log_every_s` seconds; None: no line."""
+    line every `log_every_s` seconds. None: no line."""
     if log_every_s is not None and not sys.stderr.isatty():
         yield _Lines(what, total, unit=unit, every_s=log_every_s, clock=clock)
         return

@@ -2,7 +2,7 @@
 thread (background.py).
 
 Nothing leaves the machine unless the user has allowed it in the tracker itself: by its login or its
-own environment variables. A package is imported when its sink is opened; a missing package is a
+own environment variables. A package is imported when its sink is opened. A missing package is a
 ConfigError before the run starts.
 """
 
@@ -214,7 +214,7 @@ class SwanLabSink:
 
 @dataclass(frozen=True, slots=True)
 class Tracker:
-    """Factory of a sink that works behind a thread; raises ConfigError where its package is
+    """Factory of a sink that works behind a thread. Raises ConfigError where its package is
     missing."""
 
     package: str
@@ -241,7 +241,7 @@ def _kept_id(path: Path, make: Callable[[], str]) -> str:
 
 
 def _part(module: ModuleType, name: str) -> Any | None:
-    """Return the part of a package that has tables; None where an old version lacks it."""
+    """Return the part of a package that has tables, None where an old version lacks it."""
     part = getattr(module, name, None)
     if part is None:
         _log.warning(

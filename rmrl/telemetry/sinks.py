@@ -1,7 +1,7 @@
 """Destinations of metrics: the table of sinks, and `Sinks`, which writes to several and survives
 the loss of any of them.
 
-A sink is `factory(context: SinkContext) -> Sink`; a user's own is named as package.module:factory
+A sink is `factory(context: SinkContext) -> Sink`. A user's own is named as package.module:factory
   in trainer.logger.
 """
 
@@ -50,9 +50,9 @@ class SinkContext:
     project: str
     experiment: str
     total_steps: int | None = None
-    """Steps in all, for the progress bar; None: unknown."""
+    """Steps in all, for the progress bar. None: unknown."""
     resume_step: int | None = None
-    """Step of the checkpoint from which this run continues; later entries are cut away. None: a
+    """Step of the checkpoint from which this run continues. Later entries are cut away. None: a
     start from nothing, all entries are cut away."""
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The resolved configuration as plain values, for trackers that show it."""
@@ -73,7 +73,7 @@ SINKS: Registry[Callable[[SinkContext], Sink]] = Registry(
 
 
 class Sinks:
-    """Several sinks as one. One that raises is reported once as a warning and switched off; the
+    """Several sinks as one. One that raises is reported once as a warning and switched off. The
     run goes on."""
 
     def __init__(self, sinks: Mapping[str, Sink]) -> None:

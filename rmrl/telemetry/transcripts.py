@@ -54,7 +54,7 @@ class SampleWriter:
     """Appends at most `limit_per_step` lines a step (-1: all), from a thread of its own: the lines
     of thousands of responses take seconds. The file is flushed after each step.
 
-    `resume_step`: step of the checkpoint from which the run continues; later lines are cut away
+    `resume_step`: step of the checkpoint from which the run continues. Later lines are cut away
     (None: a start from nothing, all lines go). A disk that is full or gone, or that accepts nothing
     for FLUSH_S, is reported once as a warning and ends the writing, not the run.
     """
@@ -73,7 +73,7 @@ class SampleWriter:
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
         self._hangs = False
-        """The thread did not come back from the file in time; it may still hold the file's lock,
+        """The thread did not come back from the file in time. It may still hold the file's lock,
         which closing would wait for."""
 
     def write(
@@ -85,11 +85,11 @@ class SampleWriter:
         advantages_B: Sequence[float] | np.ndarray | None = None,
     ) -> int:
         """Hand the first `limit_per_step` of `responses` to the thread, groups being contiguous.
-        Returns their number; 0 where nothing can be written any more. Waits only while several
+        Returns their number, 0 where nothing can be written any more. Waits only while several
         steps are not yet written, at most FLUSH_S. Raises RuntimeError for samples of an earlier
         step that could not be written for another reason than the disk.
 
-        `advantages_B`: one number per response, NaN where the row has none; None: not computed.
+        `advantages_B`: one number per response, NaN where the row has none. None: not computed.
         """
         self._raise_error()
         if self._hangs or self._file.closed or self._limit == 0:
@@ -103,7 +103,7 @@ class SampleWriter:
         return count if accepted else 0
 
     def flush(self, timeout_s: float = FLUSH_S) -> bool:
-        """Wait until the lines of every step are in the file, at most `timeout_s`; return whether
+        """Wait until the lines of every step are in the file, at most `timeout_s`. Return whether
         they are. A checkpoint of a step comes after that, so that a resumed run has its lines.
         Raises as `write` does."""
         if self._hangs:
@@ -133,7 +133,7 @@ class SampleWriter:
         self._raise_error()
 
     def _put(self, entry: _Step | None) -> bool:
-        """Hand an entry to the thread; return False where it cannot take one within FLUSH_S."""
+        """Hand an entry to the thread. Return False where it cannot take one within FLUSH_S."""
         if self._hangs:
             return False
         try:

@@ -42,11 +42,11 @@ class ScoredBatch:
     branches_B: np.ndarray
     """How many rows of `train` each response has, one per branch. int64."""
     steps: tuple[tuple[Step, ...], ...] = ()
-    """Weighted scores of parts of the responses; () where no reward gives any."""
+    """Weighted scores of parts of the responses, () where no reward gives any."""
     teachers: tuple[tuple[TeacherTokens, ...], ...] = ()
-    """Teachers of the responses; () without teachers."""
+    """Teachers of the responses, () without teachers."""
     baselines_B: np.ndarray | None = None
-    """Reward of the greedy response to the row's prompt; NaN where it has none."""
+    """Reward of the greedy response to the row's prompt, NaN where it has none."""
 
     @property
     def train_groups(self) -> np.ndarray:
@@ -65,7 +65,7 @@ class ScoredBatch:
         return Ragged(whole.values, lengths)
 
     def select(self, index: np.ndarray) -> ScoredBatch:
-        """Return the rows at `index`, in that order; a row may come several times."""
+        """Return the rows at `index`, in that order. A row may come several times."""
         ends_B = np.cumsum(self.branches_B)
         rows = [np.arange(ends_B[i] - self.branches_B[i], ends_B[i]) for i in index]
         steps: tuple[tuple[Step, ...], ...] = ()
@@ -187,7 +187,7 @@ def add_advantages(
 
     Scores of parts of a response are token rewards where each part ends; `decode` turns the
     policy's tokens into the text in which these places are counted. Teachers' log-ratios are
-    rewards of their tokens; they are taken to the old policy's log-probabilities. Energies have
+    rewards of their tokens. They are taken to the old policy's log-probabilities. Energies have
     done their work here and leave the batch.
     """
     whole = batch.whole
@@ -328,7 +328,7 @@ def logprob_difference(train: TrainBatch) -> Metrics:
 
 
 def advantage_per_row(batch: ScoredBatch, total: int) -> np.ndarray:
-    """Return the mean advantage of each of `total` rollouts; NaN where a row was left out. Rejected
+    """Return the mean advantage of each of `total` rollouts, NaN where a row was left out. Rejected
     tokens count as well."""
     means = np.full(total, np.nan)
     whole = batch.whole

@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def build(checked: Checked, *, config_text: str) -> AsyncIterator[Run]:
-    """Claim the output folder, start the processes; all of them end with the block."""
+    """Claim the output folder, start the processes. All of them end with the block."""
     config = checked.config
     world = config.trainer.world_size
     async with AsyncExitStack() as stack:

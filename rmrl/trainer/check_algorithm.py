@@ -36,7 +36,7 @@ def algorithm_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str]
 
 
 def estimator_of(config: Config) -> Estimator:
-    """Return the descriptor of algorithm.adv_estimator; one without requirements where there is no
+    """Return the descriptor of algorithm.adv_estimator. One without requirements where there is no
     such estimator, which is reported with the other unknown names."""
     try:
         return estimator_named(config.algorithm.adv_estimator)
@@ -54,7 +54,7 @@ def needs_reference(config: Config) -> bool:
 
 
 def needs_critic(config: Config) -> bool:
-    """Return critic.enable, else whether the estimator needs values; nothing is trained where the
+    """Return critic.enable, else whether the estimator needs values. Nothing is trained where the
     run only validates."""
     if config.trainer.val_only:
         return False

@@ -1,4 +1,4 @@
-"""Problems of spreading the models that train over the processes; reads their config.json."""
+"""Problems of spreading the models that train over the processes. Reads their config.json."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def _width_problems(config: Config, devices: Devices) -> Iterator[str]:
 
 
 def finished_step(config: Config, folder: Path, *, total_steps: int) -> int | None:
-    """Return the step of the newest checkpoint in the output folder where no step is left to train;
+    """Return the step of the newest checkpoint in the output folder where no step is left to train,
     None where there is one."""
     if config.trainer.val_only or config.trainer.resume_mode != "auto" or not total_steps:
         return None

@@ -1,4 +1,4 @@
-"""Whether the rollout engine does what its section requests; reads no file."""
+"""Whether the rollout engine does what its section requests. Reads no file."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class Checked:
 
 
 def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) -> Checked:
-    """Find all that is wrong before a process is started; the rows are read last.
+    """Find all that is wrong before a process is started. The rows are read last.
 
     Raises ConfigError with every problem of a round and of the folders; one alone its own error
     (OutputDirError, CheckpointError, DataError, MemoryPlanError). Without `needs_out` the output

@@ -1,4 +1,4 @@
-"""Problems of settings that belong to another strategy than the model's; reads no file."""
+"""Problems of settings that belong to another strategy than the model's. Reads no file."""
 
 from __future__ import annotations
 

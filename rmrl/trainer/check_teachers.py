@@ -21,7 +21,7 @@ _SHOWN = 3
 
 
 def teacher_problems(config: Config, specs: Sequence[RewardSpec]) -> Iterator[str]:
-    """Yield a sentence for each teacher whose ids are not the policy's tokens; it names the first
+    """Yield a sentence for each teacher whose ids are not the policy's tokens. It names the first
     ids that differ. Tokenizers that cannot be loaded are reported by other checks."""
     for spec, policy, teacher in _pairs(config, specs):
         differing = list(islice(_differing(policy, teacher), _SHOWN))

@@ -99,7 +99,7 @@ async def add_files(unsealed: Unsealed, write: Write) -> None:
 
 
 async def seal(unsealed: Unsealed) -> Checkpoint:
-    """Bring the files to the disk, write their manifest and give the folder its name; a checkpoint
+    """Bring the files to the disk, write their manifest and give the folder its name. A checkpoint
     of the same step is replaced.
 
     After an error nothing new remains and older checkpoints are untouched. Cancelled, the work goes
@@ -178,7 +178,7 @@ def verify(path: Path) -> Checkpoint:
 
 
 def newest_complete(root: Path, *, level: int = logging.WARNING) -> Checkpoint | None:
-    """Return the newest checkpoint under `root` that verifies; None if none was ever saved. Each
+    """Return the newest checkpoint under `root` that verifies, None if none was ever saved. Each
     skipped one is logged at `level`.
 
     Raises CheckpointError where there are checkpoints and none can be used: a start from nothing
@@ -209,7 +209,7 @@ def last_step(root: Path) -> int:
 
 def prune(root: Path, keep: int | None) -> list[Path]:
     """Remove everything older than the `keep` newest checkpoints whose files are all present at
-    full size; None: keep all.
+    full size. None: keep all.
 
     Torn folders do not count towards `keep`. Returns the removed folders. Raises ConfigError for
     `keep` below 1.
@@ -273,7 +273,7 @@ def _write_manifest(folder: Path, facts: dict[str, Any]) -> None:
 
 
 def _entry(path: Path) -> dict[str, Any]:
-    """Sync a file to the disk; return its entry in the manifest."""
+    """Sync a file to the disk. Return its entry in the manifest."""
     _sync(path)
     size = path.stat().st_size
     span = "all" if size <= FULL_DIGEST_BYTES else "ends"

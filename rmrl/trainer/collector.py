@@ -67,12 +67,12 @@ class Collector:
     """Some reward model lives on the policy's devices, so that scoring and training take turns."""
     judge: object = None
     """Key of the rollout engines among those of the rewards, where the policy judges and they may
-    sleep; None: they need not be kept awake."""
+    sleep. None: they need not be kept awake."""
     unrewarded: tuple[tuple[Response, ...], Scores] | None = None
     """The last responses whose verdicts raised an error instead of giving rewards."""
 
     async def collect(self, loader: PromptLoader, step: int) -> ScoredRollouts:
-        """Sample the batch of `step`; with dynamic sampling in as many rounds as it takes, each of
+        """Sample the batch of `step`. With dynamic sampling in as many rounds as it takes, each of
         data.gen_batch_size prompts or the number that is still missing."""
         settings = self.config.algorithm.filter_groups
         at_once = self.config.data.gen_batch_size

@@ -37,7 +37,7 @@ class PolicyCost:
     response_tokens: int
     """At full length."""
     seconds: float | None
-    """At full length; None on a GPU, where this is not estimated."""
+    """At full length, None on a GPU, where this is not estimated."""
 
 
 def policy_cost(

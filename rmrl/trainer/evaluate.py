@@ -37,7 +37,7 @@ from rmrl.telemetry import at_k
 from rmrl.types import Metrics, RewardBatch, Rollouts, Sampling, ScoreResult
 
 ANSWER_COLUMNS = ("pred", "answer")
-"""Extra columns of a reward function that hold the response's extracted answer; the first that is
+"""Extra columns of a reward function that hold the response's extracted answer. The first that is
 there counts."""
 REWARD = "reward"
 
@@ -70,7 +70,7 @@ def validation_metrics(
     *,
     calibrations: Mapping[str, ProbabilityMap] | None = None,
 ) -> Metrics:
-    """Return all metrics of a validation as finite numbers; see the module's text for the names.
+    """Return all metrics of a validation as finite numbers. See the module's text for the names.
     `calibrations`: component -> the map of its scores, for those that have one."""
     calibrations = calibrations or {}
     lengths: list[int] = []
@@ -126,7 +126,7 @@ def _columns(batches: Sequence[tuple[Rollouts, RewardBatch]]) -> dict[str, list[
 
 
 def _answers(results: Iterable[ScoreResult]) -> list[str] | None:
-    """Return the answers of the responses; None where no response has the column. A response
+    """Return the answers of the responses, None where no response has the column. A response
     without an answer votes for "no answer", an answer like any other."""
     answers: list[str] = []
     has_column = False
@@ -165,7 +165,7 @@ def _of_one(
 def _corrected(
     key: str, calibration: ProbabilityMap, scores_N: np.ndarray, prompts_N: np.ndarray
 ) -> Metrics:
-    """Return the corrected share of good responses; {} where the judge is no better than
+    """Return the corrected share of good responses, {} where the judge is no better than
     chance."""
     estimate = corrected_scores(calibration, scores_N, prompts_N)
     if estimate.value is None or estimate.low is None or estimate.high is None:
@@ -209,7 +209,7 @@ def _at_k(key: str, groups: Sequence[_Group], n: int) -> Iterator[tuple[str, flo
 
 
 def _vote(group: _Group, k: int) -> float | None:
-    """maj@k of one prompt; None where its component gives no answers, or has fewer than k
+    """maj@k of one prompt, None where its component gives no answers, or has fewer than k
     verdicts."""
     if group.answers is None:
         return None

@@ -16,7 +16,7 @@ from rmrl.types import Metrics, Ragged, TrainBatch
 
 
 def mask_truncated(batch: ScoredBatch, settings: AlgorithmConfig) -> tuple[ScoredBatch, Metrics]:
-    """Take responses that ended at the length limit out of every loss, where it is configured; no
+    """Take responses that ended at the length limit out of every loss, where it is configured. No
     advantage changes (DAPO's overlong filtering, arXiv:2503.14476, section 3.4)."""
     if not settings.mask_truncated_completions:
         return batch, {}

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class Measures:
-    """Measurements of the present step; see rmrl.telemetry.names for the metrics."""
+    """Measurements of the present step. See rmrl.telemetry.names for the metrics."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ RESULT_FILES = ("metrics.jsonl", "samples.jsonl", "val_samples.jsonl")
 """A folder with one of these not empty, or with a checkpoint, holds a run's results."""
 
 MAY_CHANGE = changeable_keys(Config()) | changeable_keys(RewardTrainingConfig())
-"""Keys (a section's name stands for all below it) that a resumed run may set otherwise; any other
+"""Keys (a section's name stands for all below it) that a resumed run may set otherwise. Any other
 key makes it another run."""
 
 _SHOWN = 12
@@ -68,8 +68,8 @@ def claim(path: Path, *, config: object, config_text: str, resume_mode: str) -> 
     resolved YAML.
 
     "new": the folder was missing or empty. "resume": it holds the same run. OutputDirError: it
-    holds something else, or another process writes there, or resume_mode=disable and it is used;
-    the folder is then as it was.
+    holds something else, or another process writes there, or resume_mode=disable and it is used.
+    The folder is then as it was.
     """
     _check_before_touching(path)
     try:
@@ -161,7 +161,7 @@ def identify(config: object) -> dict[str, Any]:
 
 
 def fingerprint(config: object) -> str:
-    """Return 16 hex digits; the same for all configurations that may resume one another."""
+    """Return 16 hex digits. The same for all configurations that may resume one another."""
     return config_identity.fingerprint(identify(config))
 
 

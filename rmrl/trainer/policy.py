@@ -26,7 +26,7 @@ _MEASURE_TIMEOUT_S = 10.0
 
 
 class TrainGroup:
-    """Processes that act together; each has its part of one or several models
+    """Processes that act together. Each has its part of one or several models
     (rmrl.backends.worker.TrainWorker)."""
 
     def __init__(
@@ -60,7 +60,7 @@ class TrainGroup:
     async def call(
         self, method: str, per_rank: Sequence[Sequence[object]] | None = None
     ) -> list[Any]:
-        """Call a method of the worker on every rank at once; return the results by rank."""
+        """Call a method of the worker on every rank at once. Return the results by rank."""
         return await self._workers.call(method, per_rank, timeout_s=self._timeout_s)
 
     def stored(self, value: object) -> object:
@@ -72,8 +72,8 @@ class TrainGroup:
         """Move the training state to its devices for the block, and to host memory after it where
         offloading is configured. Optimizer state moves by itself, for the optimizer's steps.
 
-        `stays`: it remains on the devices after the block, for the next one or until `leave`;
-        nothing else may use them until then.
+        `stays`: it remains on the devices after the block, for the next one or until `leave`.
+        Nothing else may use them until then.
 
         On GPUs that engines use as well, memory that torch has cached is given back after the block
         even where nothing is offloaded: an engine that wakes allocates outside of torch's cache.
@@ -100,7 +100,7 @@ class TrainGroup:
                 await self.call("offload")
 
     async def phase_memory(self) -> list[PhaseMemory]:
-        """Return the memory of each process since the last call, by rank; nothing where they do not
+        """Return the memory of each process since the last call, by rank. Nothing where they do not
         answer, which their next call reports."""
         with contextlib.suppress(InfrastructureError, StallError):
             return await self._workers.call("phase_memory", timeout_s=_MEASURE_TIMEOUT_S)
@@ -117,7 +117,7 @@ class TrainedModel:
     def __init__(
         self, group: TrainGroup, role: str, assignment: RowAssignment | None = None
     ) -> None:
-        """`role`: actor, ref or critic. `assignment`: the rows of each process; None: each has its
+        """`role`: actor, ref or critic. `assignment`: the rows of each process. None: each has its
         own."""
         ranks = tuple(range(group.size))
         self.group = group
@@ -148,7 +148,7 @@ class TrainedModel:
         return (await self._on_shares("update", shares))[0]
 
     async def export_weights(self, path: str, *, dtype: str) -> int:
-        """Write all weights to one file in shared memory; return the number of bytes."""
+        """Write all weights to one file in shared memory. Return the number of bytes."""
         with self.group.durations("perf/publish/export_s"):
             return await self._export(path, dtype)
 
@@ -191,7 +191,7 @@ class TrainedModel:
         return streams
 
     async def _on_shares(self, method: str, shares: Sequence[object]) -> list[Any]:
-        """Call every process on the rows of its share; return the answers by share.
+        """Call every process on the rows of its share. Return the answers by share.
 
         Rows of a share that several processes work on (tensor, pipeline and context parallel ranks)
         are copied once for all of them.
@@ -251,14 +251,14 @@ class Models:
 
     @asynccontextmanager
     async def on_device(self, *, stays: bool = False) -> AsyncIterator[None]:
-        """Move every model to its devices for the block; see TrainGroup.on_device."""
+        """Move every model to its devices for the block. See TrainGroup.on_device."""
         async with AsyncExitStack() as stack:
             for group in self._groups():
                 await stack.enter_async_context(group.on_device(stays=stays))
             yield
 
     async def leave(self) -> None:
-        """End the stay of every model; see TrainGroup.leave."""
+        """End the stay of every model. See TrainGroup.leave."""
         for group in self._groups():
             await group.leave()
 

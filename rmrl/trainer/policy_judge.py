@@ -26,7 +26,7 @@ from rmrl.trainer.plan import rollout_beyond_sleep
 
 
 def policy_of(config: Config, devices: Devices) -> Policy | None:
-    """Return the policy as rewards may name it; None where it has no checkpoint that can be read,
+    """Return the policy as rewards may name it, None where it has no checkpoint that can be read,
     which is reported elsewhere."""
     model = config.actor_rollout_ref.model
     rollout = config.actor_rollout_ref.rollout
@@ -59,7 +59,7 @@ def policy_of(config: Config, devices: Devices) -> Policy | None:
 
 
 def _problem(config: Config) -> str:
-    """Why the rollout engines cannot judge, as the end of a sentence; "": they can."""
+    """Why the rollout engines cannot judge, as the end of a sentence. "": they can."""
     rollout = config.actor_rollout_ref.rollout
     data = config.data
     if not rollout_facts(rollout.name).answers:

@@ -32,7 +32,7 @@ class WeightPublisher(Protocol):
     """Protocol: bring the policy's weights to every rollout engine."""
 
     async def publish(self, version: int) -> int:
-        """Make the engines sample with `version` and be awake; return the transferred bytes."""
+        """Make the engines sample with `version` and be awake. Return the transferred bytes."""
         ...
 
     async def close(self) -> None: ...
@@ -51,7 +51,7 @@ class Publisher:
         dtype: str,
         size_hint_bytes: int,
     ) -> None:
-        """`engine_nodes`: the node of each engine of `rollouts`, in their order; the source of
+        """`engine_nodes`: the node of each engine of `rollouts`, in their order. The source of
         `files` is where rank 0 trains.
 
         `dtype`: type of the published tensors; `size_hint_bytes`: their approximate size, to choose
@@ -65,7 +65,7 @@ class Publisher:
         self._size_hint_bytes = size_hint_bytes
 
     async def publish(self, version: int) -> int:
-        """Export, load into the engines (which restores their weights), wake the rest; return the
+        """Export, load into the engines (which restores their weights), wake the rest. Return the
         file's bytes. No file is left."""
         name = f"rmrl-weights-{os.getpid()}-{version}"
         with self._policy.group.durations("perf/publish/file_s"):
@@ -98,7 +98,7 @@ class TransferPublisher:
         after_loss: Callable[[], Awaitable[WeightPublisher]] | None = None,
     ) -> None:
         """`link(engines)`: the connection of rank 0 to these engines. `after_loss`: what publishes
-        once an engine has been lost, for a connection that ends with any of them; None: engines
+        once an engine has been lost, for a connection that ends with any of them. None: engines
         that were started again are connected anew."""
         self._policy = policy
         self._rollouts = rollouts

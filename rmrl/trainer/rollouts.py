@@ -1,4 +1,4 @@
-"""Responses for a batch of prompts, from one or several rollout engines; an engine that is lost is
+"""Responses for a batch of prompts, from one or several rollout engines. An engine that is lost is
 started again."""
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class RolloutPool:
         start: Callable[[int], Coroutine[Any, Any, RayProcess]] | None = None,
     ) -> None:
         """`start(number)`: a new process for the engine at that position, with the weights of its
-        checkpoint; None: a lost engine is not started again."""
+        checkpoint. None: a lost engine is not started again."""
         self.engines = tuple(engines)
         self.republish: Callable[[], Awaitable[None]] | None = None
-        """Gives all engines the present weights; the engines are asleep meanwhile, where they
+        """Gives all engines the present weights. The engines are asleep meanwhile, where they
         sleep at all."""
         self.on_asleep: Callable[[Sequence[int]], None] | None = None
         """Called once with the bytes of each engine, when they sleep for the first time."""
@@ -190,7 +190,7 @@ class RolloutPool:
         self, requests: Sequence[GenerateRequest], *, timeout_s: float
     ) -> list[list[TextOutput]]:
         """Return the texts of a reward's requests, `sampling.n` for each, from the weights of the
-        moment; the requests are dealt to the engines in turn. A lost engine is started again and
+        moment. The requests are dealt to the engines in turn. A lost engine is started again and
         asked once more, as in `generate`. `timeout_s` counts from the last progress of an engine,
         be it with these requests or with others that it works on: StallError."""
         texts: dict[int, list[TextOutput]] = {}
@@ -236,7 +236,7 @@ class RolloutPool:
         self._version = version
 
     async def find_lost(self) -> bool:
-        """Call every engine; return whether one is lost. Raises EngineLostError where it may not be
+        """Call every engine. Return whether one is lost. Raises EngineLostError where it may not be
         started again."""
         checks: dict[int, Coroutine[Any, Any, None]] = {
             number: engine.alive(timeout_s=self._timeout_s)

@@ -16,8 +16,8 @@ __all__ = ["RULES", "choose_rules"]
 
 
 def choose_rules(config: Config) -> list[str]:
-    """Enter the rules of the rows' data_source in config.reward, in place, where they are needed;
-    return the notice lines.
+    """Enter the rules of the rows' data_source in config.reward, in place, where they are needed.
+    Return the notice lines.
 
     Raises ConfigError naming the sources that have no rule, DataError as reading the files does.
     """

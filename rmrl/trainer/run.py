@@ -94,7 +94,7 @@ class Run:
     _observed: bool = False
     _published: Published = dataclasses.field(default_factory=lambda: Published(-1))
     _after: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
-    """States of the loader and the rewards as of the last batch that was taken up; batches sampled
+    """States of the loader and the rewards as of the last batch that was taken up. Batches sampled
     ahead are sampled again on resume."""
     _state: str = ""
     """trainer.json of the last finished step."""
@@ -188,7 +188,7 @@ class Run:
             )
 
     async def save(self) -> None:
-        """Write a checkpoint of the last finished step, unless there is one; it is complete when
+        """Write a checkpoint of the last finished step, unless there is one. It is complete when
         `saves` has settled."""
 
         async def complete(folder: Path) -> None:

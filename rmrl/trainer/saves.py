@@ -39,9 +39,9 @@ class Saves:
     """Newest checkpoints that are kept. None: all, or two where `every` is None."""
     config_fingerprint: str
     every: int | None = -1
-    """Steps between two checkpoints, 0 or less: none is due; None: time decides."""
+    """Steps between two checkpoints, 0 or less: none is due. None: time decides."""
     step: int = -1
-    """Step of the last complete checkpoint; -1: there is none."""
+    """Step of the last complete checkpoint. -1: there is none."""
     _path: Path | None = None
     """Its folder, which is another run's after `resumed`."""
     written_step: int = -1
@@ -125,7 +125,7 @@ class Saves:
             sealing.result()
 
     async def close(self) -> None:
-        """Like `settle`; an error is logged only."""
+        """Like `settle`. An error is logged only."""
         try:
             await self.settle()
         # the run has ended, possibly with an error of its own

@@ -130,7 +130,7 @@ def draws_unfiltered(checked: Checked) -> bool:
 
 def spread(replica: int, replicas: int, ranks: int) -> int:
     """Return the rank beside which an engine runs on CPU: evenly over the ranks and so over the
-    nodes, whose ranks are neighbours; several engines may share one."""
+    nodes, whose ranks are neighbours. Several engines may share one."""
     return replica * ranks // replicas
 
 

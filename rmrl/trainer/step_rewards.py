@@ -31,7 +31,7 @@ def step_token_rewards(
 
     `steps` has a row for each response. `decode` turns token ids into text as `Response.text` was
     made (special tokens skipped). With several turns that is the last one's text. Steps that end
-    on one token add up; a step that ends behind the last token's text counts at the last token.
+    on one token add up. A step that ends behind the last token's text counts at the last token.
     Responses without tokens take none, nor do turns that somebody else wrote. Each token is decoded
     a bounded number of times.
     """
@@ -110,7 +110,7 @@ def end_tokens(
 @dataclass(frozen=True, slots=True)
 class _Block:
     """The tokens `start` .. `stop` - 1. They are decoded behind the block before them, from
-    `behind`; the first `known` characters of that text belong to the block before.
+    `behind`. The first `known` characters of that text belong to the block before.
 
     Some tokenizers drop the space of a first token, so that a token alone does not decode to its
     share of the text.
@@ -125,7 +125,7 @@ class _Block:
     text: str
 
     def completing_token(self, end: int, token_ids: Sequence[int], decode: Decode) -> int:
-        """Return the first token of the block that completes `end` characters; an unfinished one
+        """Return the first token of the block that completes `end` characters. An unfinished one
         does not count."""
 
         def characters(token: int) -> int:

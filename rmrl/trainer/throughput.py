@@ -65,7 +65,7 @@ class Throughput:
     generate_devices: int
     update_devices: int
     update_operations: float | None
-    """Per token; None where the number of parameters that a token uses is not known."""
+    """Per token, None where the number of parameters that a token uses is not known."""
 
     @classmethod
     def of(cls, config: Config, *, generate_devices: int) -> Throughput:

@@ -227,6 +227,18 @@ print(before, heavy, frame["reward"].tolist())
 """
 
 
+@pytest.mark.parametrize(
+    ("engine", "budget", "share"), [({}, None, 0.5), ({}, 20, None), ({"gpu_memory_utilization": 0.2}, None, 0.2)]
+)  # fmt: skip
+def test_beside_a_trainer_an_engine_leaves_half_of_a_gpu(
+    folder: Path, engine: dict[str, Any], budget: float | None, share: float | None
+) -> None:
+    config = settings(folder, engine=engine)
+    config["trainer"]["memory_budget_gb"] = budget
+    with Rewards(config, in_training=True) as rewards:
+        assert rewards.checked.config.reward.engine.gpu_memory_utilization == share
+
+
 def test_the_import_is_light_and_a_rule_needs_neither_ray_nor_pandas() -> None:
     done = subprocess.run(
         [sys.executable, "-c", LIGHT], cwd=ROOT, capture_output=True, text=True, timeout=300

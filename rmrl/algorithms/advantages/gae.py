@@ -5,15 +5,15 @@
     returns = a + V;     A = (a - mean(a)) / std(a)      over all counted tokens of the batch, std
       unbiased, 1e-8 under its root
 
-gamma and lambda are algorithm.gamma and algorithm.lam; both are 1 by default, where a_t = R_t -
+gamma and lambda are algorithm.gamma and algorithm.lam. Both are 1 by default, where a_t = R_t -
 V_t. VAPO (arXiv:2504.05118) has two lambdas, one for each use of a:
 
-    algorithm.lam_critic          lambda of the returns; its own is 1. null: lam
+    algorithm.lam_critic          lambda of the returns. Its own is 1. null: lam
     algorithm.lam_length_alpha    lambda of the policy's advantages: 1 - 1 / (alpha * tokens of the
-                                  response), at least 0; its alpha is 0.05. null: lam
+                                  response), at least 0. Its alpha is 0.05. null: lam
 
 so that the sum of the weights of the deltas, 1 / (1 - lambda), grows with the response. Departures:
-whitening (the field's habit, not the paper's); a token outside the mask in the middle of a response
+whitening (the field's habit, not the paper's). A token outside the mask in the middle of a response
 is passed over, as in REINFORCE++.
 """
 

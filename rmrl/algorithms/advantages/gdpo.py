@@ -8,7 +8,7 @@
 
 Summing first, as GRPO does, lets different mixtures of scores end in the same advantage, and the
 component that spreads most decides. Standard deviations are unbiased. A missing verdict (NaN) is in
-no statistic of its component and adds nothing to its row; a row without any verdict has advantage 0
+no statistic of its component and adds nothing to its row. A row without any verdict has advantage 0
 and is not in the last step. A component of weight 0 is in no step at all.
 norm_adv_by_std_in_grpo=false leaves the first division out. The reward itself is not read:
 reward.combine has no effect, reward.weights are w. Departures: a component without contrast in a

@@ -8,7 +8,7 @@
 Rows of equal rewards have gradient 0 and still count in the loss's divisor, so the batch's gradient
 shrinks with their share; alpha undoes that. Use with policy_loss.loss_mode=gpg, the plain policy
 gradient. Departures: F_norm is 1, so no division by the standard deviation (the paper's own
-choice); equal means equal up to rounding, and a group of one counts as equal; without any contrast
+choice). Equal means equal up to rounding, and a group of one counts as equal. Without any contrast
 all advantages are 0; token rewards are summed into r_i first.
 """
 

@@ -10,7 +10,7 @@ outcome supervision).
     A_i,t = (r_i - mean of the others) / (std of the others + 1e-6)    leave_one_out=true
 
 std is unbiased (N - 1). Departures: a group whose rewards are equal up to rounding, and a group of
-one, get exactly 0 (dividing rounding noise by its own size would give advantages near 1); with
+one, get exactly 0 (dividing rounding noise by its own size would give advantages near 1). With
 leave_one_out a response whose siblings are all equal is not divided; token rewards, KL in reward
 among them, are summed into r_i first.
 """

@@ -8,7 +8,7 @@ the sum of pass@k / k for k = 1..N - 1, whose limit for large N is log p. (The p
 the baseline, r_i / mean(r), reaches k = N; that the baseline is left out where no response succeeds
 costs the last term.) A prompt without a success has advantage 0, as in the paper. Rewards other
 than 0 and 1 are outside its derivation: a group whose mean is not above rounding has advantage 0 as
-well. Departures: a group of one and a constant group get exactly 0; the paper's 1 / N is left to
+well. Departures: a group of one and a constant group get exactly 0. The paper's 1 / N is left to
 loss_agg_mode, as its authors' code does, and their 1e-6 beside the mean is left out. Token rewards
 are refused: a penalty moves the mean and so the weight of the prompt.
 """

@@ -10,14 +10,14 @@ spent so far (arXiv:2602.07078).
 
 w is the squared length of the gradient of log pi(y) with respect to the logits, which the paper
 takes in place of the gradient of all weights (its logit-gradient proxy). A token of weight rho has
-the energy rho^2 w, as in the authors' code in verl; the formula beside that code has rho_i,t^2 in
+the energy rho^2 w, as in the authors' code in verl. The formula beside that code has rho_i,t^2 in
 front of the sum instead.
 
 t counts the tokens inside the mask: what stands between two turns of a response is passed over (in
 verl tir_optimal_token_baseline). Departures: beyond the second longest response there is nothing to
 compare with, and the longest one keeps the last baseline that there was (verl: 0, so that a
-constant added to all rewards changes its advantages); a group of one has advantage 0 (verl: its
-return), and so has a group whose returns are equal up to rounding; where no response has spent any
+constant added to all rewards changes its advantages). A group of one has advantage 0 (verl: its
+return), and so has a group whose returns are equal up to rounding. Where no response has spent any
 energy, the baseline is the plain mean (verl: 1e-8 beside the sum, so that it is 0).
 """
 

@@ -24,7 +24,7 @@ from rmrl.types import AdvantageInputs, Advantages
 
 @estimator()
 def reinforce_plus_plus(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:
-    """Whitened discounted returns; the discount is algorithm.gamma. `group_ids_B` is not read."""
+    """Whitened discounted returns. The discount is algorithm.gamma. `group_ids_B` is not read."""
     mask_BT = inputs.response_mask_BT
     returns_BT = discounted_returns(token_rewards(inputs), mask_BT, gamma=settings.gamma)
     advantages_BT = masked_whiten(returns_BT, mask_BT)

@@ -6,7 +6,7 @@ per prompt).
       unbiased, 1e-8 under its root
 
 The whole batch's scale, not the group's, so easy prompts are not blown up. Departures: a constant
-group's a_i is exactly 0 (before whitening; its tokens are then shifted like all others); token
+group's a_i is exactly 0 (before whitening. Its tokens are then shifted like all others); token
 rewards are summed into r_i first.
 """
 

@@ -3,7 +3,7 @@
     A_i,t = r_i - mean of r_j, j != i  =  N / (N - 1) * (r_i - mean(r))          over the N
       responses to the same prompt
 
-Departures: a group of one has no others and gets 0; a constant group gets exactly 0; token rewards
+Departures: a group of one has no others and gets 0. A constant group gets exactly 0; token rewards
   are summed into r_i first.
 """
 

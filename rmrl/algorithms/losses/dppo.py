@@ -50,7 +50,7 @@ def dppo_tv(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
 
 
 def dppo_kl(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
-    """KL(mu || pi) in place of the total variation; see `dppo_tv`."""
+    """KL(mu || pi) in place of the total variation. See `dppo_tv`."""
     return _masked_policy_gradient(inputs, settings, binary_kl)
 
 

@@ -6,7 +6,7 @@
 Neither ratio nor clip: the gradient, -(A - beta * log r), vanishes where log r = A / beta, the
 optimum of the KL-regularised objective. beta is policy_loss.dro_beta, the paper's tau. Departures:
 the paper's residual r - V - tau log r is over whole responses, ours over tokens with the advantage
-in place of r - V, and divided by tau; the anchor is the policy that sampled, not a fixed reference.
+in place of r - V, and divided by tau. The anchor is the policy that sampled, not a fixed reference.
 The value of this loss means nothing (it is a surrogate).
 """
 

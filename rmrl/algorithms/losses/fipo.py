@@ -6,10 +6,10 @@
     loss = PPO's with A_t * f_t in place of A_t       gamma = 2^(-1 / fipo_half_life)
 
 A token after which the response becomes likelier counts more. Tokens with a ratio above
-clip_ratio_c, the bound of the dual clip, are left out of F; where A < 0 and the token's ratio lies
+clip_ratio_c, the bound of the dual clip, are left out of F. Where A < 0 and the token's ratio lies
 above fipo_safe_ratio, f is bounded to [0.8, 1]. The authors' run of 32 billion parameters has a
 half-life of 32 tokens, weights from 1 to 1.2, a safe ratio of 10 and clip_ratio_c=10. Departures:
-log r is bounded to [-20, 20]; a token outside the mask is passed over: it adds nothing to F and is
+log r is bounded to [-20, 20]. A token outside the mask is passed over: it adds nothing to F and is
 no step of its decay.
 """
 

@@ -8,8 +8,8 @@ loss_agg_mode, and keep their KL and entropy terms.
                                log mu - log pi_new <= delta (DeepSeek-V3.2, arXiv:2512.02556,
                                equation 9); mu is the policy that sampled
 
-The entropies are those of the trained policy. The quantile is interpolated between two tokens;
-where several have its entropy, all of them train. Departure: A is a token's own, so that advantages
+The entropies are those of the trained policy. The quantile is interpolated between two tokens.
+Where several have its entropy, all of them train. Departure: A is a token's own, so that advantages
 which differ within a response mask its negative tokens alone.
 """
 

@@ -3,7 +3,7 @@
     loss = -A * f(r),    f(r) = 4 / tau * sigmoid(tau * (r - 1)),    tau = tau_pos where A > 0,
       tau_neg elsewhere
 
-On policy f has slope 1, so the gradient is that of the policy gradient; it fades smoothly as r
+On policy f has slope 1, so the gradient is that of the policy gradient. It fades smoothly as r
 leaves 1, faster for a larger tau. The paper sets tau_neg above tau_pos (1.05 and 1.0), because
 pushing a token down moves probability to every other token. Use with
 loss_agg_mode=seq-mean-token-mean. Departure: log r is bounded to [-20, 20] before the exponential.

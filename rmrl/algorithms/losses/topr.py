@@ -5,7 +5,7 @@ its canonical choice of the bounds).
     r    = product over the response of pi_new / mu
 
 A response with A < 0 that the policy no longer gives has no weight left, so nothing drives its
-probability to 0; one with A >= 0 trains however unlikely it has become. mu is the policy that
+probability to 0. One with A >= 0 trains however unlikely it has become. mu is the policy that
 sampled, as in `dppo`: the rollout engine's log-probabilities where the batch has them and no
 rollout correction weighs it. Departures: the advantage replaces the paper's reward minus a constant
 baseline; log r is bounded to [-20, 20] per token and for the product. The value of this loss means

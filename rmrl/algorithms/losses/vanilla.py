@@ -5,7 +5,7 @@
       in DAPO, arXiv:2503.14476
     where A < 0:  loss = min(loss, -A c)                     dual clip with c > 1, arXiv:1912.09729
 
-Departures: log r is bounded to [-20, 20] before the exponential; the loss is per token, its mean is
+Departures: log r is bounded to [-20, 20] before the exponential. The loss is per token, its mean is
   `aggregate`'s business.
 """
 

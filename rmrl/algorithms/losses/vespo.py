@@ -3,12 +3,12 @@
     loss   = -sg[phi(w)] * A * log pi_new,    w = product over the response of pi_new / mu
     phi(w) = w^k * exp(lambda * (1 - w))
 
-phi(1) = 1; it falls to 0 on both sides, with its largest value at w = k / lambda. k and lambda are
+phi(1) = 1. It falls to 0 on both sides, with its largest value at w = k / lambda. k and lambda are
 policy_loss.vespo_k_pos and vespo_lambda_pos where A >= 0 (2 and 3), vespo_k_neg and
 vespo_lambda_neg elsewhere (3 and 2): a good response that has become likelier counts less at once,
 a bad one that has become unlikelier. No length normalisation. mu is the policy that sampled, as in
 `dppo`. Departures: log w is bounded to [-20, 20], per token and for the product (the authors' code
-bounds w from below at 1e-8, which is about -18.4); with rollout correction w is pi_new / pi_old,
+bounds w from below at 1e-8, which is about -18.4). With rollout correction w is pi_new / pi_old,
 because its weights supply the rest. The value of this loss means nothing (it is a surrogate for its
 gradient).
 """

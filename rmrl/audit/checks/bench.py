@@ -52,7 +52,7 @@ class Bench:
         return max(min(share * budget.seconds, budget.left_s), 1.0)
 
     async def goldens(self) -> Goldens:
-        """Return right and wrong responses; the first call scores them. Made rows have their
+        """Return right and wrong responses. The first call scores them. Made rows have their
         responses in the reward's form from then on."""
         if self._goldens is None:
             self._goldens = await find_goldens(self.subject, self.rows)

@@ -93,7 +93,7 @@ def separation(bench: Bench, goldens: Goldens) -> list[Finding]:
 
 
 def null_text(name: str, golden: Golden, goldens: Goldens) -> str | None:
-    """Return a null answer to a row; None where it has none."""
+    """Return a null answer to a row, None where it has none."""
     if name in NULLS:
         return NULLS[name]
     if name in _TEXT:
@@ -181,7 +181,7 @@ async def without_goldens(bench: Bench) -> list[Finding]:
 
 
 def best_of(rows: Sequence[Row], scores: Sequence[Score]) -> list[float]:
-    """Return the highest score of each row's responses; NaN where none has one."""
+    """Return the highest score of each row's responses, NaN where none has one."""
     best: list[float] = []
     left = iter(scores)
     for row in rows:

@@ -144,7 +144,7 @@ async def _of_batches(bench: Bench, cases: Sequence[Case]) -> dict[str, list[flo
 def findings(
     bench: Bench, cases: Sequence[Case], runs: Mapping[str, Sequence[float]], tolerance: float
 ) -> list[Finding]:
-    """Return a finding per condition; one is not counted where a simpler one explains it."""
+    """Return a finding per condition. One is not counted where a simpler one explains it."""
     several: list[Finding] = []
     explained: set[int] = set()
     for name, tried in TRIED.items():

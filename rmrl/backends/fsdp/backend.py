@@ -65,7 +65,7 @@ def _model_dtype(trained: TrainedConfig) -> str:
 
 
 def mesh_problem(section: str, fsdp_size: int, processes: int) -> str:
-    """Return the sentence on shard groups that do not divide the processes; "" where they do."""
+    """Return the sentence on shard groups that do not divide the processes, "" where they do."""
     if fsdp_size == -1 or (fsdp_size > 0 and processes % fsdp_size == 0):
         return ""
     return _division_problem(

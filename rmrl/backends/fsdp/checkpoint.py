@@ -1,7 +1,7 @@
 """Sharded checkpoints: torch.distributed.checkpoint over safetensors files, so nothing is unpickled
 when one is read.
 
-Each process writes its shards of parameters and optimizer state; any number of processes reads
+Each process writes its shards of parameters and optimizer state. Any number of processes reads
 them.
 """
 
@@ -31,7 +31,7 @@ rmrl.backends.storage.MODEL."""
 
 
 def save_tensors(folder: Path, model: nn.Module, optimizer: torch.optim.AdamW | None) -> None:
-    """Write this process's shards of the parameters and the optimizer's state; all processes call
+    """Write this process's shards of the parameters and the optimizer's state. All processes call
     this together.
 
     If a model trains in part (LoRA), only that part is written: the rest is in the model's own
@@ -71,7 +71,7 @@ def _tensors(model: nn.Module, optimizer: torch.optim.AdamW | None) -> dict[str,
 
 
 def write_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write this process's shards; all processes call this together. Raises CheckpointError when
+    """Write this process's shards. All processes call this together. Raises CheckpointError when
     that fails, e.g. on a full disk."""
     writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
     try:
@@ -82,7 +82,7 @@ def write_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def read_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Fill `tensors` in place from a checkpoint of any number of processes; all processes call this
+    """Fill `tensors` in place from a checkpoint of any number of processes. All processes call this
     together.
 
     Raises CheckpointError when the folder lacks one of them or has it in another shape.

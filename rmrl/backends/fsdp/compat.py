@@ -78,7 +78,7 @@ def strategy_of(model: nn.Module) -> Strategy:
 def shard(
     model: nn.Module, layout: Layout, *, strategy: str, weights: InitialWeights | None = None
 ) -> nn.Module:
-    """Shard `model` over the layout's processes and move it to its device; returns the sharded
+    """Shard `model` over the layout's processes and move it to its device. Returns the sharded
     model, which may be another object.
 
     `weights`: fill a model that has none (see rmrl.backends.fsdp.initial). Parameters keep their
@@ -111,7 +111,7 @@ def shards(model: nn.Module) -> dict[str, Tensor]:
 
 
 def trained_names(model: nn.Module) -> set[str]:
-    """Names of the parameters that train; all names if the model is frozen."""
+    """Names of the parameters that train. All names if the model is frozen."""
     names: set[str] = set()
     trained: set[str] = set()
     for wrapped_name, parameter in model.named_parameters():

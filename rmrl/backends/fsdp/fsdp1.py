@@ -42,7 +42,7 @@ PREFIX = "_fsdp_wrapped_module."
 
 
 def shard(model: nn.Module, layout: Layout, weights: InitialWeights | None) -> nn.Module:
-    """Wrap each decoder layer and the rest (embedding, norm, head); returns the wrapped root. As in
+    """Wrap each decoder layer and the rest (embedding, norm, head). Returns the wrapped root. As in
     fsdp2 the root stays gathered between its forward and backward pass."""
     layers = set(decoder_layers(model))
     fill = None

@@ -1,7 +1,7 @@
 """Initial weights of the shards: the first process reads the checkpoint and broadcasts it.
 
 Every process builds the model without weights (on the meta device), so that only the first one ever
-has a whole copy. After sharding the tensors are broadcast one at a time; each process keeps its
+has a whole copy. After sharding the tensors are broadcast one at a time. Each process keeps its
 piece. Buffers (also those that no checkpoint contains, such as rotary frequencies) are broadcast
 too, so that nothing here depends on the model's family.
 """
@@ -30,7 +30,7 @@ def skeleton(build: Callable[[], nn.Module]) -> nn.Module:
 
 
 def on_first(work: Callable[[], T]) -> T | None:
-    """The result of `work` in the first process, None in the others; its error is raised in all of
+    """The result of `work` in the first process, None in the others. Its error is raised in all of
     them."""
     result = None
     failure: RmrlError | None = None

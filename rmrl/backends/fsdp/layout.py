@@ -19,7 +19,7 @@ class Layout:
     device: torch.device
     """Compute device of this process."""
     param_dtype: torch.dtype | None
-    """Compute dtype; None: that of the parameters, which keep theirs (master weights)."""
+    """Compute dtype. None: that of the parameters, which keep theirs (master weights)."""
     reduce_dtype: torch.dtype
     """Dtype in which gradients are summed over processes."""
     reshard_after_forward: bool = True

@@ -38,7 +38,7 @@ def missing() -> str:
 
 
 def row_assignment(trained: TrainedConfig, world_size: int, section: str) -> RowAssignment:
-    """Give each data-parallel process rows of its own; the last stage of each pipeline answers."""
+    """Give each data-parallel process rows of its own. The last stage of each pipeline answers."""
     sizes = Sizes.of(trained.megatron, world_size, section=section)
     last = sizes.pipeline - 1
     share_of = [sizes.coordinates(rank).data for rank in range(world_size)]
@@ -98,7 +98,7 @@ def together_problems(actor: TrainedConfig, critic: TrainedConfig) -> Iterator[s
 
 
 def _layout(megatron: MegatronConfig) -> dict[str, int]:
-    """Return the sizes that must be the same for models in one process; a virtual size of null is
+    """Return the sizes that must be the same for models in one process. A virtual size of null is
     1."""
     return {name: getattr(megatron, name) or 1 for name in PARALLEL_SIZES}
 

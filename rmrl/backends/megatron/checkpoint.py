@@ -15,7 +15,7 @@ process. Instead
 - a parameter is stored once, in the precision in which it is trained: float32 master weights where
   the optimizer keeps them. Loading rounds them as the optimizer does, so that bfloat16 weights come
   back exactly;
-- names are those of rmrl.backends.megatron.mapping; a vocabulary is stored without its rows of
+- names are those of rmrl.backends.megatron.mapping. A vocabulary is stored without its rows of
   padding, tied weights once.
 
 model.<name>                             parameters
@@ -55,7 +55,7 @@ AVERAGES = ("exp_avg", "exp_avg_sq")
 
 def save_tensors(folder: Path, model: MegatronModel, optimizer: Optimizer | None) -> None:
     """Write this process's part of the parameters and the optimizer's state into the empty
-    `folder`; all processes call this together.
+    `folder`. All processes call this together.
 
     Raises CheckpointError in every process when one of them fails, e.g. on a full disk.
     """
@@ -81,8 +81,8 @@ def save_tensors(folder: Path, model: MegatronModel, optimizer: Optimizer | None
 
 
 def load_tensors(folder: Path, model: MegatronModel, optimizer: Optimizer | None) -> None:
-    """Read the tensors of `save_tensors`, of any parallel sizes, into the model and its optimizer;
-    all processes call this together.
+    """Read the tensors of `save_tensors`, of any parallel sizes, into the model and its optimizer.
+    All processes call this together.
 
     Raises CheckpointError in every process, and leaves the model as it is, when the folder is torn
     or contains another model.

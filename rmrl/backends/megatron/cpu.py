@@ -1,8 +1,8 @@
 """megatron-core on CPU: replacements for CUDA calls where there is no CUDA. No other file depends
-on them; they do nothing on CUDA machines.
+on them. They do nothing on CUDA machines.
 
 megatron-core uses `device="cuda"`, `torch.cuda.current_device()`, streams and the CUDA generator
-wherever it allocates. Inside `adapted()`, in the calling thread alone, these mean the CPU; with
+wherever it allocates. Inside `adapted()`, in the calling thread alone, these mean the CPU. With
 gloo as the process group's backend the rest is device-independent.
 
 What `install` changes for the whole process, and only where `torch.cuda.is_available()` is False:
@@ -53,7 +53,7 @@ _thread = _Thread()
 
 
 def install() -> None:
-    """Adapt this process; call before the first import of megatron. Once; nothing where CUDA is
+    """Adapt this process. Call before the first import of megatron. Once. Nothing where CUDA is
     available.
 
     Raises RuntimeError where megatron-core was imported before: its functions are compiled ones by

@@ -16,7 +16,7 @@ class MegatronEngine(TrainingEngine):
         super().__init__(settings, process, MegatronPart)
 
     def close(self) -> None:
-        """Leave megatron-core's groups and the process group; call once per process, after its last
+        """Leave megatron-core's groups and the process group. Call once per process, after its last
         engine."""
         groups.leave()
         super().close()

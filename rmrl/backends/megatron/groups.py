@@ -17,7 +17,7 @@ _joined: list[Sizes] = []  # of this process; empty outside
 
 
 def join(settings: TrainSettings, process: ProcessSettings) -> tuple[Sizes, torch.device]:
-    """Join the process group and megatron-core's groups in it; returns the parallel sizes and this
+    """Join the process group and megatron-core's groups in it. Returns the parallel sizes and this
     process's device.
 
     A second engine in the process shares them. Raises ConfigError where its sizes are others (but

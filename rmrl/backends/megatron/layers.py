@@ -40,14 +40,14 @@ class FusedParts:
 
     norm: Any
     norm_and_column: Any
-    """A norm and the column-parallel matrix behind it; its norm's weight is `layer_norm_weight`."""
+    """A norm and the column-parallel matrix behind it. Its norm's weight is `layer_norm_weight`."""
     row: Any
     grouped: tuple[Any, Any]
     """Column and row matrices for all experts in one call. (None, None) before version 1.9."""
 
 
 def fused_parts(settings: TrainSettings) -> FusedParts | None:
-    """TransformerEngine's parts where the settings want them and it can be used; None:
+    """TransformerEngine's parts where the settings want them and it can be used. None:
     megatron-core's own layers, with a warning where it is installed and its import fails.
 
     Raises ConfigError for megatron.transformer_engine=True where it cannot be used.

@@ -6,7 +6,7 @@ from there into the parameter: no other memory is used, whatever the size of the
 
 Everything is checked against the whole table of weights and the files' headers, before anything is
 read. All processes see the same files, so either all of them fail, with the same message, or none
-does; there is no communication between them here.
+does. There is no communication between them here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rmrl.errors import CheckpointError, ConfigError
 from rmrl.models.checkpoint_inspect import architecture, local_checkpoint, tensor_headers
 
 _PLAIN = {"F64", "F32", "F16", "BF16"}
-"""Codes of plain number formats; others need scales."""
+"""Codes of plain number formats. Others need scales."""
 
 
 @torch.no_grad()

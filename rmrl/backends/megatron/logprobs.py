@@ -38,7 +38,7 @@ def vocab_parallel_logprobs(
 
     `head` maps hidden states [n, H] to this process's columns [n, v], of which those at `vocab` and
     beyond are padding. All processes of `group` call it with the same positions and get the same
-    float32 [N]; the gradient of `hidden_NH` is this process's part of it.
+    float32 [N]. The gradient of `hidden_NH` is this process's part of it.
     """
 
     return token_logprobs(

@@ -189,7 +189,7 @@ def share_shape(entry: Entry, ranks: int) -> tuple[int, ...]:
 
 
 def slice_of(entry: Entry, number: int, rank: int, ranks: int) -> tuple[slice, ...]:
-    """The part of `entry.hf[number]` in the share of tensor-parallel rank `rank`; rows of padding
+    """The part of `entry.hf[number]` in the share of tensor-parallel rank `rank`. Rows of padding
     are in no tensor of the checkpoint."""
     shape = entry.shapes[number]
     slices = [slice(0, size) for size in shape]

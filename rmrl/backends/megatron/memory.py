@@ -15,7 +15,7 @@ _FLOAT32 = 4
 
 
 class MegatronMemory:
-    """Data-parallel copies hold weights and gradients each; the distributed optimizer shares its
+    """Data-parallel copies hold weights and gradients each. The distributed optimizer shares its
     state among them."""
 
     def state(self, model: ModelConfig, trained: TrainedConfig, processes: int) -> State:

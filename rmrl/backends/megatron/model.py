@@ -73,7 +73,7 @@ class MegatronModel:
 
 
 def build_model(settings: TrainSettings, sizes: Sizes, device: torch.device) -> MegatronModel:
-    """Build the structure of the role's model; its parameters are uninitialised memory. Call in
+    """Build the structure of the role's model. Its parameters are uninitialised memory. Call in
     every process, after groups.join.
 
     Raises ConfigError for a model, or for settings, that this backend does not cover.
@@ -151,14 +151,14 @@ def _chunk(
 
 
 def _device() -> Any:
-    """Device on which megatron-core allocates; call inside `adapted()`."""
+    """Device on which megatron-core allocates. Call inside `adapted()`."""
     return torch.cuda.current_device()
 
 
 def _with_gradients(
     chunks: list[GPTModel], config: TransformerConfig, settings: TrainSettings
 ) -> list[nn.Module]:
-    """Wrap each chunk in its gradient buffers; the schedules then reduce gradients at the end of a
+    """Wrap each chunk in its gradient buffers. The schedules then reduce gradients at the end of a
     step."""
     wrapped: list[DistributedDataParallel] = []
     for stage, chunk in enumerate(chunks):

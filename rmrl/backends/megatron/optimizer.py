@@ -61,9 +61,9 @@ class Optimizer:
 
     def step(self, lr: float, max_norm: float) -> float:
         """Make one step at this rate, gradients scaled to a norm of at most `max_norm` (0 or less:
-        not scaled); returns the norm before.
+        not scaled). Returns the norm before.
 
-        The norm is over the whole model and the same in every process; one that is not finite
+        The norm is over the whole model and the same in every process. One that is not finite
         changes nothing. Gradients are zero afterwards.
         """
         with adapted():

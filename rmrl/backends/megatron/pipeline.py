@@ -40,7 +40,7 @@ the last stage."""
 
 class Pipeline:
     """Forward and backward passes of one model. Both methods are called in all processes together,
-    with the same number of micro-batches in each; processes that work on one share of the rows get
+    with the same number of micro-batches in each. Processes that work on one share of the rows get
     the same micro-batches."""
 
     def __init__(self, settings: TrainSettings, model: MegatronModel) -> None:
@@ -137,7 +137,7 @@ class Pipeline:
         feed: Iterator[tuple[TrainBatch, Rows]],
         module: nn.Module,
     ) -> tuple[Tensor, Callable[..., Any]]:
-        """Run one micro-batch through one stage; returns (input of the next stage, function that
+        """Run one micro-batch through one stage. Returns (input of the next stage, function that
         the last stage applies to its output)."""
         micro, rows = next(feed)
         packed = None

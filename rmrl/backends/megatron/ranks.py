@@ -36,7 +36,7 @@ def expert_group() -> dist.ProcessGroup:
 
 
 def experts_here(shape: Shape) -> range:
-    """Numbers of the experts that each layer of this process has; empty for a dense model."""
+    """Numbers of the experts that each layer of this process has, empty for a dense model."""
     total = shape.experts.count if shape.experts else 0
     count = total // dist.get_world_size(expert_group())
     first = count * dist.get_rank(expert_group())

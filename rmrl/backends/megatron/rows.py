@@ -41,7 +41,7 @@ class Layout:
     """Processes that share every row."""
     context_rank: int = 0
     length: int | None = None
-    """Packed: pad all rows together to this many tokens, a multiple of `multiple`; None: as long as
+    """Packed: pad all rows together to this many tokens, a multiple of `multiple`. None: as long as
     they are."""
 
     def of_length(self, length: int) -> Layout:
@@ -66,7 +66,7 @@ class Layout:
         return [*lengths_B.tolist(), *filling]
 
     def own_positions(self, lengths: Sequence[int]) -> np.ndarray | None:
-        """Positions of this process in rows of `lengths` laid one behind the other; None: all."""
+        """Positions of this process in rows of `lengths` laid one behind the other. None: all."""
         if self.context == 1:
             return None
         rows: list[np.ndarray] = []
@@ -95,7 +95,7 @@ class Rows:
     process without any has one all the same, for it must take part in the backward pass."""
     targets_n: Tensor
     index_n: Tensor | None
-    """Place of these tokens among all N (fewer than n: the rest is of no use); None: they are all
+    """Place of these tokens among all N (fewer than n: the rest is of no use). None: they are all
     N, in order."""
     size: int
     """N."""

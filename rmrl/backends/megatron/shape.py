@@ -35,7 +35,7 @@ class Experts:
 
     @classmethod
     def of(cls, config: Any) -> Experts | None:
-        """Read the experts from a Hugging Face config; None for a family without them."""
+        """Read the experts from a Hugging Face config, None for a family without them."""
         if config.model_type != "qwen3_moe":
             return None
         return cls(
@@ -60,7 +60,7 @@ class Shape:
     head_dim: int
     vocab: int
     padded_vocab: int
-    """`vocab` rounded up to a multiple of the tensor-parallel size; rows beyond `vocab` belong to
+    """`vocab` rounded up to a multiple of the tensor-parallel size. Rows beyond `vocab` belong to
     no token."""
     tied: bool
     """The output head is the embedding."""

@@ -33,7 +33,7 @@ class Sizes:
     tensor: int
     pipeline: int
     virtual: int | None
-    """Stages per process where there are several; None: one."""
+    """Stages per process where there are several. None: one."""
     context: int
     expert: int
     sequence_parallel: bool

@@ -71,9 +71,9 @@ def may_be_of_verl(setting: Setting) -> bool:
 def translate(
     config: Config | ScoreConfig, *, kind_of: Callable[[str], str] | None = None
 ) -> list[str]:
-    """Move older names into `config.reward` in place; return one notice line per section.
+    """Move older names into `config.reward` in place. Return one notice line per section.
 
-    `kind_of` reads the kind of a checkpoint whose reward_model_type is not set; None: a judge.
+    `kind_of` reads the kind of a checkpoint whose reward_model_type is not set. None: a judge.
     Raises ConfigError when both older and new names are set, lists differ in length, or an older
     entry is unknown or has no counterpart.
     """
@@ -85,7 +85,7 @@ def translate(
 
 
 def start_from_rules(config: Config | ScoreConfig, rules: Mapping[str, Sequence[str]]) -> list[str]:
-    """Put the rules of the rows' data sources in front of the models of the older section; return
+    """Put the rules of the rows' data sources in front of the models of the older section. Return
     the notice lines.
 
     `rules`: rule -> its data sources.
@@ -96,7 +96,7 @@ def start_from_rules(config: Config | ScoreConfig, rules: Mapping[str, Sequence[
 
 
 def shape_rules(config: Config | ScoreConfig, rules: Sequence[str]) -> list[str]:
-    """Apply the overlong buffer of the older section to the rules; return the notice lines."""
+    """Apply the overlong buffer of the older section to the rules. Return the notice lines."""
     if not config.reward_model:
         return []
     from rmrl.config.compat import reward_section

@@ -62,7 +62,7 @@ class Applied:
 
 
 def apply(settings: Sequence[Setting], table: Sequence[KeyFate] = TABLE) -> Applied:
-    """Translate every override; a key without a row passes through."""
+    """Translate every override. A key without a row passes through."""
     single: list[Setting] = []
     for setting in settings:
         entries: list[tuple[str, Any]] = []

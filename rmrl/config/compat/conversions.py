@@ -1,7 +1,7 @@
 """Keys of verl whose meaning depends on others: one function each.
 
 A conversion takes `typed`, the keys that it converts with their values, and `values`, those of the
-whole command line; the last value of a key counts, as in Hydra.
+whole command line. The last value of a key counts, as in Hydra.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Converted:
     problems: Mapping[str, str] = field(default_factory=dict[str, str])
     """Key -> why it is refused and what to use."""
     idle: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Key -> why it has no effect; "": the value is what always holds here."""
+    """Key -> why it has no effect. "": the value is what always holds here."""
 
 
 def model_engine(typed: Values, values: Values) -> Converted:
@@ -82,7 +82,7 @@ def global_micro_batch(typed: Values, values: Values) -> Converted:
 
 
 def logprob_batches(typed: Values, values: Values) -> Converted:
-    """Choose forward passes by rows or by tokens; the key of the tokens has the same name here."""
+    """Choose forward passes by rows or by tokens. The key of the tokens has the same name here."""
     texts: list[str] = []
     idle: dict[str, str] = {}
     for part in (_ROLLOUT, _REF):
@@ -124,7 +124,7 @@ def as_actor(typed: Values, values: Values) -> Converted:
 
 
 def dist_checkpoint(typed: Values, values: Values) -> Converted:
-    """Refuse a distributed Megatron checkpoint that a run saved; one converted from model.path
+    """Refuse a distributed Megatron checkpoint that a run saved. One converted from model.path
     holds the same weights."""
     problems: dict[str, str] = {}
     idle: dict[str, str] = {}
@@ -385,7 +385,7 @@ def critic_checkpoints(typed: Values, values: Values) -> Converted:
 
 
 def _per_process(total: Any, values: Values) -> int:
-    """Return the share of one process in `total` responses, at least 1; the number of processes
+    """Return the share of one process in `total` responses, at least 1. The number of processes
     defaults to verl's."""
     nodes = int(values.get("trainer.nnodes") or 1)
     devices = int(values.get("trainer.n_gpus_per_node") or _DEVICES)

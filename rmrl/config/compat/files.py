@@ -38,7 +38,7 @@ def _file(folder: Path, name: str) -> Path:
 
 
 def _overrides(path: Path) -> Iterator[str]:
-    """Yield the overrides of a file and of its defaults; later ones replace earlier ones."""
+    """Yield the overrides of a file and of its defaults. Later ones replace earlier ones."""
     try:
         content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -49,7 +49,7 @@ def place_terms(reward: RewardConfig, terms: Sequence[Term]) -> None:
 def start_from(reward: RewardConfig, rules: Mapping[str, Sequence[str]]) -> None:
     """Put rules in front of all terms, and count the terms only where their rule's score is 1.
 
-    `rules`: rule -> the data sources whose rows it scores; a single rule scores all rows.
+    `rules`: rule -> the data sources whose rows it scores. A single rule scores all rows.
     """
     terms = list(reward.models)
     weights = list(reward.weights or [1.0] * len(terms))

@@ -39,7 +39,7 @@ def hydra_text(value: Any) -> str:
 
 
 def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) of every entry of a nested mapping; an empty mapping is a value."""
+    """Yield (dotted key, value) of every entry of a nested mapping. An empty mapping is a value."""
     if not isinstance(value, Mapping) or not value:
         yield key, value
         return
@@ -48,7 +48,7 @@ def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def last_values(settings: Sequence[Setting]) -> dict[str, Any]:
-    """Return key -> value; the last value of a key counts, as in Hydra."""
+    """Return key -> value. The last value of a key counts, as in Hydra."""
     return {setting.key: setting.value for setting in settings if setting.plain}
 
 

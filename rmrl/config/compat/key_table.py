@@ -30,7 +30,7 @@ _ALL = (*_keys("translated"), *IDLE, *ONLY)
 
 
 def leaves(section: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield key and value of every entry that is set, e.g. ("model.path", value), in order; a list
+    """Yield key and value of every entry that is set, e.g. ("model.path", value), in order. A list
     or a table of values is one entry."""
     for name, value in section.items():
         key = f"{where}{name}"
@@ -93,5 +93,5 @@ def subsection(section: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def _entry_of(key: str, entries: tuple[str, ...]) -> str:
-    """Return the entry that is `key` or a section around it; "" where there is none."""
+    """Return the entry that is `key` or a section around it, "" where there is none."""
     return next((entry for entry in entries if key == entry or key.startswith(f"{entry}.")), "")

@@ -67,7 +67,7 @@ class KeyFate:
 
 
 def fate_of(key: str, table: Sequence[KeyFate]) -> KeyFate | None:
-    """Return the first row that matches; None for a key without a row."""
+    """Return the first row that matches, None for a key without a row."""
     return next((row for row in table if row.matches(key)), None)
 
 

@@ -39,7 +39,7 @@ class Migrated:
     """One command of a script."""
 
     program: str
-    """The program, e.g. verl.trainer.main_ppo; "" for a plain list of overrides."""
+    """The program, e.g. verl.trainer.main_ppo, "" for a plain list of overrides."""
     flags: tuple[str, ...]
     applied: Applied
     refused: tuple[str, ...]
@@ -50,7 +50,7 @@ class Migrated:
 
 
 def migrate(text: str) -> list[Migrated]:
-    """Translate every command of the script that trains; a text without one is a list of overrides.
+    """Translate every command of the script that trains. A text without one is a list of overrides.
     Nothing of it is run.
 
     Raises ConfigError where there is neither.

@@ -42,7 +42,7 @@ class Section:
     kinds: tuple[str, ...]
     """Kind of each model."""
     functions: tuple[str, ...]
-    """Function of each model; () where none is set."""
+    """Function of each model, () where none is set."""
     policy_tokens: int | None
     """Longest prompt and response together, in tokens; None where no policy writes them."""
 

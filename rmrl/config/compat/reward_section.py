@@ -65,7 +65,7 @@ def translate(config: Config | ScoreConfig, kind_of: models.KindOf | None) -> li
 
 
 def start_from_rules(config: Config | ScoreConfig, rules: Mapping[str, Sequence[str]]) -> list[str]:
-    """Put the rules of the rows' data sources in front of the models; return the notice lines.
+    """Put the rules of the rows' data sources in front of the models. Return the notice lines.
 
     `rules`: rule -> its data sources.
     """
@@ -172,7 +172,7 @@ def _gate_notice(config: Config | ScoreConfig) -> str:
 
 
 def shape_rules(config: Config | ScoreConfig, rules: Sequence[str]) -> list[str]:
-    """Apply the overlong buffer of the older section to the rules; return the notice lines."""
+    """Apply the overlong buffer of the older section to the rules. Return the notice lines."""
     tokens = config.data.max_response_length if isinstance(config, Config) else None
     entries = overlong.transform(config.reward_model, response_tokens=tokens)
     if entries is None:

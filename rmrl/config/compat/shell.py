@@ -182,7 +182,7 @@ class Script:
         return f"${name}"
 
     def _number(self, text: str) -> int | None:
-        """Evaluate integer arithmetic; None where the text has anything but whole numbers, known
+        """Evaluate integer arithmetic, None where the text has anything but whole numbers, known
         variables and + - * / %."""
         filled = re.sub(
             r"\$?\{?([A-Za-z_]\w*)\}?", lambda match: (self._values.get(match[1]) or ["?"])[0], text
@@ -250,7 +250,7 @@ def _end_of_letter(text: str, at: int) -> int:
 
 
 def _end_of_expansion(text: str, at: int) -> int:
-    """End of `$NAME`, `$1`, `$@`, `${...}`, `$(...)` or a backquoted command; a lone $ is a
+    """End of `$NAME`, `$1`, `$@`, `${...}`, `$(...)` or a backquoted command. A lone $ is a
     letter."""
     if text[at] == "`":
         return _behind(text, "`", at + 1)

@@ -128,7 +128,7 @@ class FSDPConfig:
 
 @dataclass(kw_only=True, slots=True)
 class MegatronConfig:
-    """strategy=megatron: training through megatron-core. Parallel sizes multiply; the remaining
+    """strategy=megatron: training through megatron-core. Parallel sizes multiply. The remaining
     factor of the processes is data parallel."""
 
     tensor_model_parallel_size: int = changeable(1)

@@ -30,9 +30,9 @@ class RewardDataConfig:
     """decision: what rows without a question of their own are asked, e.g. 'The answer is
     correct.'"""
     train_max_samples: int = -1
-    """Keep at most this many training rows; -1: all."""
+    """Keep at most this many training rows. -1: all."""
     val_max_samples: int = -1
-    """Keep at most this many held-out rows; -1: all."""
+    """Keep at most this many held-out rows. -1: all."""
     max_length: int = positive(2048)
     """Most tokens in a prompt with its response. A model with fewer positions lowers it."""
     overlong: str = choice("drop", among=("drop", "cut", "error"))

@@ -102,7 +102,7 @@ def fold_curves(
     method: str, scores_N: np.ndarray, good_N: np.ndarray, prompts_N: np.ndarray, *, seed: int
 ) -> tuple[list[Curve], np.ndarray]:
     """Return a curve per fold, fitted without it, and the number of each row's fold, int64 [N]. The
-    responses to a prompt are in one fold; where one label has a single prompt they cannot be."""
+    responses to a prompt are in one fold. Where one label has a single prompt they cannot be."""
     prompts = min(len(np.unique(prompts_N[good_N])), len(np.unique(prompts_N[~good_N])))
     if prompts < 2:
         prompts = min(int(good_N.sum()), int((~good_N).sum()))

@@ -22,7 +22,7 @@ Cohen's kappa is taken."""
 
 
 def overall(responses: Responses) -> dict[str, Any]:
-    """Return {count, pearson, spearman, kendall (tau-b), kappa, equal: share of equal rewards};
+    """Return {count, pearson, spearman, kendall (tau-b), kappa, equal: share of equal rewards},
     null where a figure is not defined, kappa also for rewards that are no verdicts."""
     first, second = responses.rewards_AN.tolist()
     agreement = None

@@ -15,7 +15,7 @@ _CELLS = 10**7
 """Resampled values in memory at a time."""
 
 Terms = tuple[np.ndarray, np.ndarray]
-"""float64 [A, T] of both rewards, and the number of the prompt [T] of each; a figure is the mean of
+"""float64 [A, T] of both rewards, and the number of the prompt [T] of each. A figure is the mean of
 its terms."""
 
 
@@ -35,7 +35,7 @@ def accuracy(responses: Responses, threshold: float) -> Terms:
 
 def pairs(responses: Responses, threshold: float) -> Terms:
     """Share of the pairs of a good and a bad response to one prompt in which the good one has the
-    higher reward; a tie is half."""
+    higher reward. A tie is half."""
     del threshold
     terms: list[np.ndarray] = []
     prompts: list[np.ndarray] = []

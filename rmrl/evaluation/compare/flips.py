@@ -35,7 +35,7 @@ def with_texts(
     components: Sequence[Sequence[str]],
     characters: int,
 ) -> list[dict[str, Any]]:
-    """Return {id, prompt, response, good, change, a, b} of the most disputed responses; a and b:
+    """Return {id, prompt, response, good, change, a, b} of the most disputed responses. A and b:
     their columns reward, score_<name> and status_<name>. `data`: the rows; `scored`: the same with
     the scores of each section, whose names are in `components`."""
     positions, changes = most_disputed(responses, count)

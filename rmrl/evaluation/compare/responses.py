@@ -22,7 +22,7 @@ class Responses:
     """N responses in the order of the rows, with the rewards of A sections (here two)."""
 
     rewards_AN: np.ndarray
-    """float64; NaN: no reward."""
+    """float64. NaN: no reward."""
     prompt_N: np.ndarray
     """int64, number of the prompt: equal for responses that are compared with each other."""
     good_N: np.ndarray

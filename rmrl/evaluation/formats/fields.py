@@ -73,7 +73,7 @@ class Fields:
         return str(value)
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return a list of texts; each may be a mapping with the text in `answer`."""
+        """Return a list of texts. Each may be a mapping with the text in `answer`."""
         value = self.need(name)
         if not isinstance(value, list | tuple):
             raise self.wrong(name, value, "a list of strings")
@@ -107,7 +107,7 @@ class Fields:
         return tuple(messages)
 
     def key(self) -> str:
-        """Return the row's id as text; its number where it has none."""
+        """Return the row's id as text. Its number where it has none."""
         return str(self.get("id", self.number))
 
     def numbers(self, name: str) -> tuple[float, ...]:

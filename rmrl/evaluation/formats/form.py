@@ -26,7 +26,7 @@ class Judged:
 
 
 class Format(Protocol):
-    """One layout; its class subclasses this one and states what differs. Its paths are its own
+    """One layout. Its class subclasses this one and states what differs. Its paths are its own
     names -> dotted paths in the published rows; `data.columns` may change each."""
 
     source: ClassVar[str]
@@ -58,7 +58,7 @@ def subset_means(outcomes: Iterable[Outcome]) -> dict[str, float]:
 
 
 def mean(values: Iterable[float]) -> float:
-    """Arithmetic mean; NaN without values."""
+    """Arithmetic mean, NaN without values."""
     listed = list(values)
     if not listed:
         return math.nan

@@ -1,6 +1,6 @@
 """HHH alignment (Askell et al. 2021, arXiv:2112.00861): data set HuggingFaceH4/hhh_alignment.
 
-A row of its parquet files holds input and targets {choices: [two texts], labels: [1, 0]}; the four
+A row of its parquet files holds input and targets {choices: [two texts], labels: [1, 0]}. The four
 parts (harmless, helpful, honest, other) are files, named in `subset` where they have been joined.
 The task.json files of BIG-bench have another layout (target_scores: text -> 1 or 0), which is not
 read. The layout agrees with public readers of the data set. Not verified against the benchmark's
@@ -33,7 +33,7 @@ class HHH(Format):
     ties: ClassVar[TieRule] = "wrong"
 
     def item(self, row: Fields) -> Item:
-        """Return the two choices; rows with `chosen` and `rejected` are read as well."""
+        """Return the two choices. Rows with `chosen` and `rejected` are read as well."""
         subset = str(row.get("subset", "all"))
         if row.get("choices") is None:
             return pair(row, names=("chosen", "rejected"), good=frozenset({0}), subset=subset)

@@ -1,7 +1,7 @@
 """JudgeBench (Tan et al. 2024, arXiv:2410.12784): data and code ScalerLab/JudgeBench.
 
 A row holds pair_id, source, question, response_A, response_B and label ("A>B" or "B>A"). A judge
-sees a pair in both orders; it is right where more of its two verdicts name the better response than
+sees a pair in both orders. It is right where more of its two verdicts name the better response than
 the worse one, so that a win beside a tie or a missing verdict is a win (utils/metrics.py).
 """
 
@@ -27,7 +27,7 @@ CATEGORIES = {
 
 
 class JudgeBench(Format):
-    """Counting: a tie is not right; two orders are counted together."""
+    """Counting: a tie is not right. Two orders are counted together."""
 
     source: ClassVar[str] = "https://github.com/ScalerLab/JudgeBench"
     paths: ClassVar[Mapping[str, str]] = {"id": "pair_id", "prompt": "question"}

@@ -1,6 +1,6 @@
 """LLMBar (Zeng et al. 2023, arXiv:2310.07641): data and code princeton-nlp/LLMBar.
 
-A row holds input, output_1, output_2 and label (1 or 2). A judge sees each pair in both orders; its
+A row holds input, output_1, output_2 and label (1 or 2). A judge sees each pair in both orders. Its
 accuracy is the mean of both, no verdict is wrong. The published statistics name the original order
 False and the swapped one True.
 """
@@ -20,7 +20,7 @@ ADVERSARIAL = "Adversarial/"
 
 
 class LLMBar(Format):
-    """Counting: a tie is not right; two orders are averaged."""
+    """Counting: a tie is not right. Two orders are averaged."""
 
     source: ClassVar[str] = "https://github.com/princeton-nlp/LLMBar"
     paths: ClassVar[Mapping[str, str]] = {"prompt": "input"}

@@ -1,7 +1,7 @@
 """PandaLM's test set (Wang et al. 2023, arXiv:2306.05087): data and code WeOpenML/PandaLM.
 
 A row holds instruction, input, response1, response2 and annotator1 to annotator3 (0 a tie, 1, 2).
-The label is the annotators' most frequent vote, the first annotator's where all three differ; a
+The label is the annotators' most frequent vote, the first annotator's where all three differ. A
 judge's unreadable output counts as a tie there (data/compute_metrics.py), and here as no verdict.
 Published are accuracy and macro-averaged precision, recall and F1 over the three labels.
 """

@@ -22,7 +22,7 @@ SEPARATOR = "\n\n"
 
 
 class ProcessBench(Format):
-    """Counting: exact matches; no verdict is none."""
+    """Counting: exact matches. No verdict is none."""
 
     source: ClassVar[str] = "https://github.com/QwenLM/ProcessBench"
     paths: ClassVar[Mapping[str, str]] = {"prompt": "problem"}
@@ -30,7 +30,7 @@ class ProcessBench(Format):
     recorded: ClassVar[Mapping[str, Any]] = {"first_wrong": "prediction"}
 
     def item(self, row: Fields) -> Item:
-        """Return the solution; its subset is the start of its id ("gsm8k-0")."""
+        """Return the solution. Its subset is the start of its id ("gsm8k-0")."""
         steps = row.texts("steps")
         label = row.need("label")
         if not isinstance(label, int) or not -1 <= label < len(steps):

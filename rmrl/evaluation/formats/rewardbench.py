@@ -2,11 +2,11 @@
 allenai/reward-bench.
 
 A row holds prompt, chosen, rejected, subset and id. A pair is won where the chosen response scores
-higher; equal scores are lost (scripts/run_rm.py). For judges that write a verdict the benchmark
-counts one that names neither response as half right (scripts/run_generative.py); here a tie is
+higher. Equal scores are lost (scripts/run_rm.py). For judges that write a verdict the benchmark
+counts one that names neither response as half right (scripts/run_generative.py). Here a tie is
 lost unless eval.ties=share, and no verdict is always lost. A section is the mean of its subsets
 weighted by EXAMPLE_COUNTS (rewardbench/constants.py), where math-prm has the weight of all code
-subsets together (calculate_scores_per_section in rewardbench/utils.py); the score is the mean of
+subsets together (calculate_scores_per_section in rewardbench/utils.py). The score is the mean of
 the sections.
 """
 

@@ -2,7 +2,7 @@
 allenai/reward-bench.
 
 A row holds prompt, chosen (list), rejected (list), subset and id. Outside the subset Ties one
-response of four is right; where it shares the highest score with others it counts 1 / (number of
+response of four is right. Where it shares the highest score with others it counts 1 / (number of
 those) (rewardbench/utils.py, reroll_and_score_dataset).
 
 In the subset Ties an id is "ref:<prompt>" (one right response) or "tied:<prompt>" (several). With

@@ -1,7 +1,7 @@
 """RM-Bench (Liu et al. 2024, arXiv:2410.16184): data and code THU-KEG/RM-Bench.
 
 A row holds id, prompt, three chosen and three rejected responses (concise, detailed, detailed with
-Markdown) and domain. Each chosen one meets each rejected one, nine comparisons in all; only a
+Markdown) and domain. Each chosen one meets each rejected one, nine comparisons in all. Only a
 strictly higher score wins. Hard: the rejected response has the fancier style; normal: both have the
 same; easy: the chosen one has the fancier style (README, "how to compute the accuracy").
 """

@@ -38,7 +38,7 @@ def alpha(
 ) -> float | None:
     """Krippendorff's alpha, 1 - observed / expected disagreement.
 
-    Each unit holds one rating per rater, None where a rater has none; a unit with fewer than two
+    Each unit holds one rating per rater, None where a rater has none. A unit with fewer than two
     ratings does not count. With the coincidences o_ck of the ordered pairs of ratings within units,
     a unit of m ratings giving each of its pairs the weight 1 / (m - 1), their sums n_c and n:
 

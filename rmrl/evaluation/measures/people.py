@@ -17,7 +17,7 @@ def against_values(
     scores: Sequence[float | None], values: Sequence[float], *, bins: int
 ) -> dict[str, Any]:
     """Return {count, pearson, spearman, kendall, alpha (interval)}; where the values are 0 and 1
-    also {auc, calibration}. Responses without a score are left out; a figure that the
+    also {auc, calibration}. Responses without a score are left out. A figure that the
     rest does not define is null."""
     judged: list[float] = []
     people: list[float] = []

@@ -28,7 +28,7 @@ texts:
     measured_away_bytes    bytes that it reports asleep (default: the planned ones)
     adapters         {name of an adapter's folder: {text, texts, value or choice_logprobs}}: entries
       that replace those above for requests with this adapter
-    max_model_len    context length (default: the spec's, else 4096); a text has as many tokens as
+    max_model_len    context length (default: the spec's, else 4096). A text has as many tokens as
       words
 """
 
@@ -131,7 +131,7 @@ class FakeEngine:
         self._state = "awake"
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
-        """Return the scripted texts, cut to max_tokens words; with `sampling.choice` the script
+        """Return the scripted texts, cut to max_tokens words. With `sampling.choice` the script
         falls back to the first choice."""
         self._begin("generate")
         outputs: list[list[TextOutput]] = []
@@ -220,7 +220,7 @@ class FakeEngine:
         return outputs
 
     def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]:
-        """Return word vectors; see `word_vector`."""
+        """Return word vectors. See `word_vector`."""
         self._begin("embed")
         outputs: list[EmbedOutput] = []
         for request in requests:
@@ -281,7 +281,7 @@ class FakeEngine:
 
     def _failure(self, prompt: Iterable[str]) -> dict[str, Any]:
         """Return `failure` and `detail` of the first scripted failure whose substring is in one of
-        the texts; empty if there is none."""
+        the texts, empty if there is none."""
         texts = list(prompt)
         for part, status in self._failures.items():
             if any(part in text for text in texts):
@@ -331,7 +331,7 @@ class FakeEngine:
         return outputs
 
     def _labels_of(self, token_ids: Sequence[int], adapter: str, labels: int) -> tuple[float, ...]:
-        """Return the value of the tokens for each label; its sign alternates."""
+        """Return the value of the tokens for each label. Its sign alternates."""
         value = self._worth(token_ids, adapter)
         return tuple(itertools.islice(itertools.cycle((value, -value)), labels))
 

@@ -56,7 +56,7 @@ class FakeRollout:
         self._answered = 0
 
     async def start(self) -> None:
-        """Set the state; there is nothing to load."""
+        """Set the state. There is nothing to load."""
         self.log.append("start")
         self._state = "awake"
 
@@ -121,7 +121,7 @@ class FakeRollout:
         return self._samples + self._answered
 
     async def load_weights(self, path: str, *, version: int) -> None:
-        """Record the path; later samples carry `version` and differ from earlier ones."""
+        """Record the path. Later samples carry `version` and differ from earlier ones."""
         self.published.append(str(path))
         self.version = version
 
@@ -131,7 +131,7 @@ class FakeRollout:
         self._state = f"asleep {level}"
 
     async def wake(self, tags: Sequence[str] | None = None) -> None:
-        """Wake; the engine is awake once no tags, or "kv_cache", were named."""
+        """Wake. The engine is awake once no tags, or "kv_cache", were named."""
         self.log.append(f"wake {','.join(tags)}" if tags else "wake")
         if not tags or "kv_cache" in tags:
             self._state = "awake"

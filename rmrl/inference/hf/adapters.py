@@ -13,7 +13,7 @@ _HEADS = ("score", "classifier")
 
 
 def adapter_problem(adapter: Adapter, runner: str) -> str:
-    """Why the adapter cannot run here on a model of that kind; "": it can."""
+    """Why the adapter cannot run here on a model of that kind. "": it can."""
     if runner == "embed":
         return "this engine makes no embeddings"
     if importlib.util.find_spec("peft") is None:
@@ -69,7 +69,7 @@ class Adapters:
                 )
 
     def activate(self, folder: str) -> None:
-        """Let the model compute with this adapter from now on; "": with none."""
+        """Let the model compute with this adapter from now on. "": with none."""
         if self._peft is None or folder == self._active:
             return
         if folder:

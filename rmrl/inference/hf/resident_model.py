@@ -25,7 +25,7 @@ class ResidentModel:
         self._asleep = 0
 
     def start(self) -> None:
-        """Seed torch, set its threads and load; raises what `load` raises."""
+        """Seed torch, set its threads and load. Raises what `load` raises."""
         torch.set_num_threads(max(1, self._spec.threads))
         torch.manual_seed(self._spec.seed)
         self._model = self._load()
@@ -50,7 +50,7 @@ class ResidentModel:
             torch.cuda.empty_cache()
 
     def wake(self) -> None:
-        """Undo `sleep`; after level 2 the checkpoint is loaded again."""
+        """Undo `sleep`. After level 2 the checkpoint is loaded again."""
         if self._model is None:
             self._model = self._load()
         else:

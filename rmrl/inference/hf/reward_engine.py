@@ -102,7 +102,7 @@ class HFEngine:
         return list(map(only_label, self.label_logits(requests)))
 
     def label_logits(self, requests: Sequence[PoolingRequest]) -> list[LabelOutput]:
-        """Return raw logits; batches hold at most max_num_seqs rows and max_num_batched_tokens
+        """Return raw logits. Batches hold at most max_num_seqs rows and max_num_batched_tokens
         padded tokens."""
 
         def run(fitting: list[PoolingRequest]) -> list[LabelOutput]:
@@ -156,7 +156,7 @@ class HFEngine:
         self._resident.sleep(level)
 
     def wake(self) -> None:
-        """Undo `sleep`; after level 2 the checkpoint is loaded again."""
+        """Undo `sleep`. After level 2 the checkpoint is loaded again."""
         self._resident.wake()
 
     def resident_bytes(self) -> int:

@@ -75,7 +75,7 @@ class HFRollout:
                 yield generation
 
     async def load_weights(self, path: str, *, version: int) -> None:
-        """Copy in the tensors of a weight file; later samples carry `version`."""
+        """Copy in the tensors of a weight file. Later samples carry `version`."""
         refuse_missing(path)
         await self._run(self._copy_weights, path, version)
 
@@ -88,7 +88,7 @@ class HFRollout:
         await self._run(self._model.to, "cpu")
 
     async def wake(self, tags: Sequence[str] | None = None) -> None:
-        """Undo `sleep`; the engine is awake once no tags, or "kv_cache", were named."""
+        """Undo `sleep`. The engine is awake once no tags, or "kv_cache", were named."""
         if self._asleep:
             await self._run(self._model.to, self.settings.device)
         if not tags or "kv_cache" in tags:

@@ -68,7 +68,7 @@ class SentenceTransformersEngine:
 
     def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]:
         """Embed in batches of similar length of at most max_num_seqs rows and
-        max_num_batched_tokens padded tokens; see the class."""
+        max_num_batched_tokens padded tokens. See the class."""
         model = self._resident.awake()
         # With special tokens and the folder's default prompt, as the model reads a text.
         prompt = model.prompts.get(model.default_prompt_name)
@@ -124,7 +124,7 @@ class SentenceTransformersEngine:
         self._resident.sleep(level)
 
     def wake(self) -> None:
-        """Undo `sleep`; after level 2 the checkpoint is loaded again."""
+        """Undo `sleep`. After level 2 the checkpoint is loaded again."""
         self._resident.wake()
 
     def resident_bytes(self) -> int:

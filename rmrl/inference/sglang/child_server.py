@@ -76,7 +76,7 @@ class ChildServer:
 
 
 def guard(command: Sequence[str], grace_s: float) -> int:
-    """Run `command` until it or standard input ends; return its exit code."""
+    """Run `command` until it or standard input ends. Return its exit code."""
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def end_with_input() -> None:

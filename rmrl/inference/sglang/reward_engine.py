@@ -16,7 +16,7 @@ The server that is started listens on 127.0.0.1 only and ends with this process.
 has no counterpart there. Heads give what /classify returns: raw logits, one per label, for decoder
 models with a classification head; SGLang gives pair encoders a sigmoid, so those are refused.
 Sleeping needs --enable-memory-saver (given to our own server on CUDA, with a copy of the weights in
-host memory, which level 2 keeps as well); where an attached server has none, sleeping frees
+host memory, which level 2 keeps as well). Where an attached server has none, sleeping frees
 nothing.
 """
 
@@ -167,14 +167,14 @@ class SGLangEngine:
         )
 
     def token_logprobs(self, requests: Sequence[LogprobsRequest]) -> list[LogprobsOutput]:
-        """Raise InfrastructureError; such rewards are refused before the start."""
+        """Raise InfrastructureError. Such rewards are refused before the start."""
         raise InfrastructureError(
             f"SGLang is not asked for log-probabilities of given tokens ({len(requests)} texts"
             " were sent); use engine.name=vllm"
         )
 
     def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]:
-        """See `RewardEngine.embed`; an overlong text is marked by the server's refusal."""
+        """See `RewardEngine.embed`. An overlong text is marked by the server's refusal."""
         return self._each(requests, self._embed_one)
 
     def sleep(self, level: int = 1) -> None:
@@ -331,7 +331,7 @@ class SGLangEngine:
             raise self._lost(path, error) from error
 
     def _get(self, path: str, timeout_s: float = ATTACH_TIMEOUT_S) -> Mapping[str, Any]:
-        """Return the answer's object; {} where the server does not have this path."""
+        """Return the answer's object, {} where the server does not have this path."""
         http = self._connected()
         try:
             answer = http.get(path, timeout=timeout_s)

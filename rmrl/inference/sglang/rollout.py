@@ -16,7 +16,7 @@ live SGLang. vLLM is the engine that is measured.
 
 Logprobs are those of training: log softmax(logits / temperature)[token], before top-k and top-p,
 which is what SGLang returns unless SGLANG_RETURN_ORIGINAL_LOGPROB is set in its environment. Seeds
-count under {enable_deterministic_inference: true} only; else equal seeds give different samples.
+count under {enable_deterministic_inference: true} only. Else equal seeds give different samples.
 `kv_cache_bytes` has no counterpart. Sleeping frees memory on CUDA, with --enable-memory-saver.
 """
 
@@ -163,7 +163,7 @@ class SGLangRollout(TaggedSleep):
             await self._abandon(tasks, samples)
 
     async def load_weights(self, path: str, *, version: int) -> None:
-        """Replace the weights by those of a weight file; later samples carry `version`.
+        """Replace the weights by those of a weight file. Later samples carry `version`.
 
         Works on a sleeping engine too: its weights are restored, its KV cache stays freed until
         `wake`. Samples in progress are paused, continue under the new weights with their cached
@@ -286,7 +286,7 @@ class SGLangRollout(TaggedSleep):
     async def _post(
         self, path: str, body: Mapping[str, Any], *, timeout_s: float | None = None
     ) -> Any:
-        """Return the parsed answer; None where it is empty or no JSON is expected. `timeout_s`:
+        """Return the parsed answer, None where it is empty or no JSON is expected. `timeout_s`:
         math.inf for no limit, None for that of an exchange of weights."""
         http = self._connected()
         limit = timeout_s or self._load_timeout_s

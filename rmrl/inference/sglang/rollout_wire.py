@@ -60,7 +60,7 @@ def generate_body(
     """Return the body of a post to /generate for one sample of at most `room` tokens.
 
     Each sample is a request of its own: it has its own seed and is returned when it is
-    finished; the server's prefix cache reads a prompt once for its whole group.
+    finished. The server's prefix cache reads a prompt once for its whole group.
     """
     tokens = min(sampling.max_tokens, room)
     params = sglang.sampling_parameters(sampling, n=1, max_new_tokens=tokens, seed=sample.seed)

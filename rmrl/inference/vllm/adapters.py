@@ -14,7 +14,7 @@ from rmrl.inference.vllm import compat
 from rmrl.models.adapter_inspect import Adapter, read_adapter
 
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""Values of vLLM's max_lora_rank (that below 8 aside); an adapter takes the next larger one."""
+"""Values of vLLM's max_lora_rank (that below 8 aside). An adapter takes the next larger one."""
 _HEADS = ("score", "classifier")
 _FEATURES = {
     "use_dora": "DoRA",
@@ -27,7 +27,7 @@ _FEATURES = {
 
 
 def adapter_problem(adapter: Adapter, runner: str) -> str:
-    """Why vLLM cannot run the adapter on a model of that kind; "": it can."""
+    """Why vLLM cannot run the adapter on a model of that kind. "": it can."""
     version = compat.installed_version()
     if version is not None and version < compat.ADAPTERS_SINCE:
         return (
@@ -52,7 +52,7 @@ def adapter_problem(adapter: Adapter, runner: str) -> str:
 
 
 def adapter_arguments(spec: EngineSpec) -> dict[str, Any]:
-    """Return the engine arguments that the adapters of `spec` need; {} without any."""
+    """Return the engine arguments that the adapters of `spec` need, {} without any."""
     if not spec.adapters:
         return {}
     rank = max(read_adapter(folder).rank for folder in spec.adapters)

@@ -198,7 +198,7 @@ def method_arguments(member: str) -> tuple[str, tuple[str, ...]]:
 
 
 def installed_version() -> Version | None:
-    """Return the version of the installed vLLM, without importing it; None: it is not installed."""
+    """Return the version of the installed vLLM, without importing it. None: it is not installed."""
     for name in _DISTRIBUTIONS:
         try:
             return Version(importlib.metadata.version(name))
@@ -281,7 +281,7 @@ def rated_at_once() -> int | None:
 
 
 def kept_asleep_bytes() -> int:
-    """Return the estimate of the device memory of CUDA graphs that a sleeping engine keeps; 0 where
+    """Return the estimate of the device memory of CUDA graphs that a sleeping engine keeps, 0 where
     they are freed."""
     if installed_version() is None or offloads_graphs():
         return 0
@@ -301,7 +301,7 @@ def known_arguments(arguments: Mapping[str, Any], known: Container[str]) -> dict
 
 
 def library_tokenizer(tokenizer: Any) -> Any:
-    """Return the `tokenizers.Tokenizer` behind an engine's tokenizer; None: it has none, and vLLM
+    """Return the `tokenizers.Tokenizer` behind an engine's tokenizer. None: it has none, and vLLM
     detokenizes it in Python."""
     from tokenizers import Tokenizer
 

@@ -51,7 +51,7 @@ class SleepingCPUWorker(CPUWorker):
         self._pairs = False
 
     def init_device(self) -> None:
-        """Extend vLLM's method by seeded sampling in parts; see `rewind_discarded_draws`. A single
+        """Extend vLLM's method by seeded sampling in parts. See `rewind_discarded_draws`. A single
         worker leaves no file behind."""
         self.distributed_init_method = in_memory(
             self.distributed_init_method, processes=self.parallel_config.world_size
@@ -65,7 +65,7 @@ class SleepingCPUWorker(CPUWorker):
         steady_heads(self.model_runner.get_model())
 
     def pair_lone_rows(self) -> None:
-        """Compute no single row in any linear layer from now on, also after a reload; see the
+        """Compute no single row in any linear layer from now on, also after a reload. See the
         function of this name."""
         self._pairs = True
         pair_lone_rows(self.model_runner.get_model())
@@ -146,7 +146,7 @@ def rewind_discarded_draws(runner: Any) -> None:
 
 
 def steady_heads(model: torch.nn.Module) -> int:
-    """Let every `torch.nn.Linear` compute `HEAD_ROWS` rows at a time, for any input; return how
+    """Let every `torch.nn.Linear` compute `HEAD_ROWS` rows at a time, for any input. Return how
     many there are.
 
     Layers of the trunk are vLLM's own modules; plain ones are the projections and heads of scoring
@@ -171,7 +171,7 @@ class _Paired:
 
 
 def pair_lone_rows(model: torch.nn.Module) -> int:
-    """Let packed linear layers compute two rows or more; return how many were changed.
+    """Let packed linear layers compute two rows or more. Return how many were changed.
 
     For one row oneDNN takes another kernel, which adds up in another order.
     """
@@ -203,7 +203,7 @@ def repack(model: torch.nn.Module) -> None:
 
 
 def repack_experts(model: torch.nn.Module) -> int:
-    """Pack the experts of every mixture, which vLLM does at the first load only; return the number
+    """Pack the experts of every mixture, which vLLM does at the first load only. Return the number
     of mixtures."""
     count = 0
     for module in list(model.modules()):
@@ -215,7 +215,7 @@ def repack_experts(model: torch.nn.Module) -> int:
 
 
 def repack_tied_heads(model: torch.nn.Module) -> int:
-    """Rebuild the packed copy of every output head from its (possibly shared) weight; return the
+    """Rebuild the packed copy of every output head from its (possibly shared) weight. Return the
     number of heads."""
     count = 0
     for head in list(model.modules()):

@@ -21,7 +21,7 @@ class SleepingGPUWorker(Worker):
     more than sleeping has freed. The engine is asleep all the same."""
 
     asleep_bytes: int | None = None
-    """Device memory that the sleeping process holds by PyTorch's count; None: awake."""
+    """Device memory that the sleeping process holds by PyTorch's count. None: awake."""
 
     def init_device(self) -> None:
         """Extend vLLM's method: a single worker leaves no file behind."""

@@ -67,7 +67,7 @@ class VLLMEngine:
     """A `RewardEngine` on vLLM. The process must have been given
     `rmrl.inference.environment.engine_environment`.
 
-    With tensor_parallel_size above 1 vLLM starts one process per device; they end by themselves
+    With tensor_parallel_size above 1 vLLM starts one process per device. They end by themselves
     when this process ends, however it does.
     """
 
@@ -136,7 +136,7 @@ class VLLMEngine:
             ) from error
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
-        """See `RewardEngine.generate`; all requests are batched, with any sampling."""
+        """See `RewardEngine.generate`. All requests are batched, with any sampling."""
         return answered(
             requests,
             lambda r: len(r.token_ids) < self.context_length,
@@ -145,11 +145,11 @@ class VLLMEngine:
         )
 
     def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:
-        """See `RewardEngine.classify`; read as in `label_logits`."""
+        """See `RewardEngine.classify`. Read as in `label_logits`."""
         return list(map(only_label, self.label_logits(requests)))
 
     def label_logits(self, requests: Sequence[PoolingRequest]) -> list[LabelOutput]:
-        """See `RewardEngine.label_logits`; a token-level head is read at the last token."""
+        """See `RewardEngine.label_logits`. A token-level head is read at the last token."""
 
         def run(fitting: list[PoolingRequest]) -> list[LabelOutput]:
             outputs: list[LabelOutput] = []
@@ -163,7 +163,7 @@ class VLLMEngine:
         )
 
     def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]:
-        """See `RewardEngine.token_logits`; the head is computed at every token and read at the
+        """See `RewardEngine.token_logits`. The head is computed at every token and read at the
         requested ones."""
 
         def run(fitting: list[PoolingRequest]) -> list[TokenOutput]:
@@ -260,7 +260,7 @@ class VLLMEngine:
             self._asleep = level
 
     def wake(self) -> None:
-        """Undo `sleep`; after level 2 the weights are read from the checkpoint again."""
+        """Undo `sleep`. After level 2 the weights are read from the checkpoint again."""
         if self._asleep >= 2:
             self._guarded(lambda: self._llm.wake_up(tags=["weights"]))
             self._guarded(lambda: self._llm.collective_rpc("reload_weights"))

@@ -3,7 +3,7 @@ finished.
 
 The engine runs in this process, on one thread of its own. vLLM's AsyncLLM would put it into a
 second process, which starts later, holds the libraries' memory once more and outlives a killed
-parent; here the event loop stays free because the thread releases the interpreter lock inside every
+parent. Here the event loop stays free because the thread releases the interpreter lock inside every
 kernel and hands control back after each slice of steps.
 
 Logprobs are those of training: log softmax(logits / temperature)[token], before top-k and top-p
@@ -68,7 +68,7 @@ class _Pending:
     params: Any = None
     """vLLM's SamplingParams."""
     request: GenerateRequest | None = None
-    """Request of a reward; None: a sample to train on."""
+    """Request of a reward. None: a sample to train on."""
 
     def result(self, output: Any) -> Generation | Answer:
         """Return what vLLM's completion `output` answers this request with."""
@@ -86,10 +86,10 @@ class _Pending:
 
 
 class VLLMRollout(TaggedSleep):
-    """A `RolloutEngine` on vLLM; the process must have been given
+    """A `RolloutEngine` on vLLM. The process must have been given
     `rmrl.inference.environment.engine_environment`.
 
-    All methods belong to one event loop. Calls of `generate` may overlap; they share the batch.
+    All methods belong to one event loop. Calls of `generate` may overlap. They share the batch.
     """
 
     package: ClassVar[str] = "vllm"
@@ -147,7 +147,7 @@ class VLLMRollout(TaggedSleep):
         the iterator aborts the rest.
 
         With `sampling.seed` every sample gets its own seed, so results do not depend on the rest of
-        the batch; the engine's generator is seeded instead where `settings.seed_per_sample` says
+        the batch. The engine's generator is seeded instead where `settings.seed_per_sample` says
         so. Raises DataError for a prompt that does not fit, StallError where the engine
         finishes nothing for `timeout_s`, InfrastructureError when the engine fails.
         """
@@ -171,8 +171,8 @@ class VLLMRollout(TaggedSleep):
                 yield sample
 
     async def answer(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
-        """Return `sampling.n` texts for each request of a reward, from the weights of the moment;
-        a prompt that does not fit is marked. Log-probabilities of `choice_tokens` are those at
+        """Return `sampling.n` texts for each request of a reward, from the weights of the moment.
+        A prompt that does not fit is marked. Log-probabilities of `choice_tokens` are those at
         temperature 1. Errors as `generate`."""
         self.refuse_unready(started=self._engine is not None)
         arrivals: Arrivals = asyncio.Queue()
@@ -205,7 +205,7 @@ class VLLMRollout(TaggedSleep):
         return self._steps
 
     async def load_weights(self, path: str, *, version: int) -> None:
-        """Replace the weights by those of a weight file; later samples carry `version`.
+        """Replace the weights by those of a weight file. Later samples carry `version`.
 
         Works on a sleeping engine too: its weights are restored, its KV cache stays freed until
         `wake`. Samples in progress continue under the new weights with their cached prefix
@@ -239,7 +239,7 @@ class VLLMRollout(TaggedSleep):
         await self._rpc("update_weights", update_info=update_info)
 
     async def finish_weight_update(self, version: int) -> None:
-        """Complete the new set of weights; later samples carry `version`. Samples in progress
+        """Complete the new set of weights. Later samples carry `version`. Samples in progress
         continue as with `load_weights`."""
         await self._rpc("finish_weight_update")
         await self._run(lambda: self._engine.reset_prefix_cache(reset_running_requests=True))
@@ -285,7 +285,7 @@ class VLLMRollout(TaggedSleep):
         *,
         submit: Callable[[], None],
     ) -> AsyncGenerator[Any]:
-        """Hand the requests to the engine and yield what they become; the rest is aborted
+        """Hand the requests to the engine and yield what they become. The rest is aborted
         when the iterator is closed."""
         timeout_s = self.settings.timeout_s
         self._pending |= requests_by_id
@@ -388,7 +388,7 @@ class VLLMRollout(TaggedSleep):
             self._engine.add_request(request_id, prompt, pending.params)
 
     def _advance(self) -> list[Any]:
-        """Step until an output is finished or the slice is over; return the finished outputs."""
+        """Step until an output is finished or the slice is over. Return the finished outputs."""
         end = self._clock() + _SLICE_S
         finished: list[Any] = []
         while not finished and self._engine.has_unfinished_requests() and self._clock() < end:
@@ -450,7 +450,7 @@ class VLLMRollout(TaggedSleep):
 def seeds_samples(settings: RolloutEngineSettings, *, first_runner: bool) -> bool:
     """Return whether every sample gets a seed of its own. vLLM's first model runner draws from one
     generator after another, which takes about 10 microseconds a sequence and step on a GPU by
-    reading; the second runner has one kernel for all."""
+    reading. The second runner has one kernel for all."""
     if settings.seed_per_sample is not None:
         return settings.seed_per_sample
     return settings.device == "cpu" or not first_runner

@@ -79,7 +79,7 @@ def end_tokens(tokenizer: Any, sampling: Sampling) -> list[int]:
 
 
 def cut_at_end(tokens: list[int], ends: Sequence[int]) -> tuple[list[int], bool]:
-    """Return the tokens up to and with the first end token, and whether there was one; rows of a
+    """Return the tokens up to and with the first end token, and whether there was one. Rows of a
     batch are padded after it."""
     for place, token in enumerate(tokens):
         if token in ends:

@@ -72,7 +72,7 @@ class SampleTexts:
         finish_reason: str | None,
         params: Any,
     ) -> str:
-        """Return the text of sample `tokens` after `prompt`; the end token of a sample with
+        """Return the text of sample `tokens` after `prompt`. The end token of a sample with
         finish_reason "stop" is no part of it.
 
         `params`: the sample's SamplingParams, without stop strings.

@@ -55,12 +55,12 @@ class WorkerExtension:
         torch.manual_seed(seed)
 
     def report_tempered_logprobs(self) -> bool:
-        """Make the sampler report log softmax(logits / temperature) before top-k and top-p; False
+        """Make the sampler report log softmax(logits / temperature) before top-k and top-p, False
         where it cannot be done.
 
         vLLM offers logprobs before temperature ("raw") or after top-k and top-p ("processed").
         Training divides the logits by the temperature and applies no top-k, so neither matches once
-        both are in use; this gives training's definition in every case.
+        both are in use. This gives training's definition in every case.
         """
         sampling = getattr(getattr(self.model_runner, "sampler", None), "topk_topp_sampler", None)
         if sampling is None:
@@ -88,9 +88,9 @@ def resident_bytes() -> int:
 
 
 def device_bytes(device: torch.device, *, asleep: int | None = None) -> int:
-    """Return the memory of a CUDA device that this process occupies, by the driver's count; where
+    """Return the memory of a CUDA device that this process occupies, by the driver's count. Where
     the driver does not list the process (in many containers), by PyTorch's. `asleep`: PyTorch's
-    count of a sleeping engine, see `asleep_bytes`; None: the engine is awake."""
+    count of a sleeping engine, see `asleep_bytes`. None: the engine is awake."""
     from vllm.third_party import pynvml
 
     try:

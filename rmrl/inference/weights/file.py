@@ -3,7 +3,7 @@ rollout.
 
 Layout (https://github.com/huggingface/safetensors): 8 bytes little-endian header length, a JSON
 header {name: {dtype, shape, data_offsets}}, then the tensors back to back. The writer has the
-manifest beforehand, so it writes the header first and each tensor as it arrives; there is never a
+manifest beforehand, so it writes the header first and each tensor as it arrives. There is never a
 second copy of the model.
 """
 
@@ -24,7 +24,7 @@ from rmrl.errors import CheckpointError
 from rmrl.inference.weights.staging import HostStage
 
 Manifest = Sequence[tuple[str, "torch.dtype | str", Sequence[int]]]
-"""(name, dtype, shape) of every tensor; a dtype may be spelled "bfloat16"."""
+"""(name, dtype, shape) of every tensor. A dtype may be spelled "bfloat16"."""
 
 _CODES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
@@ -43,7 +43,7 @@ def manifest_bytes(manifest: Manifest) -> int:
 
 
 def largest_bytes(manifest: Manifest) -> int:
-    """Number of bytes of the largest tensor of `manifest`; 0 without tensors."""
+    """Number of bytes of the largest tensor of `manifest`, 0 without tensors."""
     sizes = [_as_dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in manifest]
     return max(sizes, default=0)
 
@@ -51,9 +51,9 @@ def largest_bytes(manifest: Manifest) -> int:
 def write_weights(
     path: Path, manifest: Manifest, tensors: Iterable[tuple[str, torch.Tensor]]
 ) -> int:
-    """Write `tensors`, in any order, to `path`; returns the bytes of the file.
+    """Write `tensors`, in any order, to `path`. Returns the bytes of the file.
 
-    The file appears under its name only when complete; an open older file of that name stays
+    The file appears under its name only when complete. An open older file of that name stays
     readable. Raises CheckpointError when the tensors are not those of the manifest.
     """
     header, places, total = _layout(manifest)

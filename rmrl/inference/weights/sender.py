@@ -1,7 +1,7 @@
 """A training process's end of vLLM's own weight transfer (vllm.distributed.weight_transfer): CUDA
 IPC handles, or a broadcast over NCCL.
 
-vLLM's trainer-side engine drives the whole exchange; it gets the tensors and a client of the
+vLLM's trainer-side engine drives the whole exchange. It gets the tensors and a client of the
 rollout engines.
 """
 
@@ -24,7 +24,7 @@ INIT_INFOS = {
     "nccl": "vllm.distributed.weight_transfer.nccl_engine:NCCLTrainerInitInfo",
     "nccl_m2n": "vllm.distributed.weight_transfer.m2n_trainer:M2NTrainerInitInfo",
 }
-"""Transport -> vLLM's settings of its training side; they name the backend of the same name."""
+"""Transport -> vLLM's settings of its training side. They name the backend of the same name."""
 
 
 PACKED_BUFFER_BYTES = 2**30
@@ -74,7 +74,7 @@ class TransferLink:
     """One training process's connection to the rollout engines."""
 
     transport: str
-    """A key of INIT_INFOS; the rollout engines were started with the backend of that name."""
+    """A key of INIT_INFOS. The rollout engines were started with the backend of that name."""
     rank: int
     """Rank of the training process. Rank 0 alone uses the client, and sends over NCCL."""
     client: WeightClient
@@ -114,7 +114,7 @@ class WeightSender:
         )
 
     def send(self, version: int) -> Sent:
-        """Send all weights as `version`; every training process calls this method."""
+        """Send all weights as `version`. Every training process calls this method."""
         self._link.client.version = version
         self._engine.send_weights()
         size = manifest_bytes(self._weights.manifest(self._link.dtype))
@@ -153,7 +153,7 @@ def transfer_options(options: Mapping[str, Any], manifest: Manifest) -> dict[str
 
 
 def source_problem() -> str:
-    """Return why no source of weights can be made for the installed vLLM; "" where it can. Imports
+    """Return why no source of weights can be made for the installed vLLM, "" where it can. Imports
     vLLM's interface of the transfer, and needs no GPU."""
     nothing: Any = None
     try:

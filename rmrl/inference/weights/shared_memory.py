@@ -18,7 +18,7 @@ def needed_bytes(total_bytes: int) -> int:
 
 
 def free_scratch_bytes() -> tuple[int | None, int | None]:
-    """Free bytes of the shared memory and of the temporary folder; None for a folder that cannot be
+    """Free bytes of the shared memory and of the temporary folder, None for a folder that cannot be
     written."""
     shared, temporary = [
         shutil.disk_usage(folder).free if os.access(folder, os.W_OK) else None

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 
 BUFFER_BYTES = 64 * 2**20
-"""Size of each buffer; a power of two, to which pinned memory is rounded up."""
+"""Size of each buffer. A power of two, to which pinned memory is rounded up."""
 
 
 class HostStage:

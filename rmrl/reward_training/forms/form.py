@@ -12,7 +12,7 @@ _NEED = "a text, or messages that end with the assistant's turn"
 
 
 class Form(Protocol):
-    """One layout; its class subclasses this one."""
+    """One layout. Its class subclasses this one."""
 
     columns: ClassVar[tuple[tuple[str, ...], ...]]
     """Sets of columns. A row that has one is told as this form."""

@@ -55,7 +55,7 @@ class Pairs(Form):
 
 
 def _common_start(better: str, worse: str) -> tuple[str, str, str]:
-    """Split two texts behind the last line end that they share; without one the prompt is empty."""
+    """Split two texts behind the last line end that they share. Without one the prompt is empty."""
     same = list(map(eq, better, worse))
     start = better[: same.index(False) if False in same else len(same)]
     cut = start.rfind("\n") + 1

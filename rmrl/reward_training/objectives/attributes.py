@@ -1,4 +1,4 @@
-"""Regression on one output per attribute; an attribute that a row lacks has no loss.
+"""Regression on one output per attribute. An attribute that a row lacks has no loss.
 
     point      (s - y)^2                                            (HelpSteer2, arXiv:2406.08673)
     variance   ((s - y)^2 / v + log v) / 2, log v a second output   (arXiv:2410.00847)

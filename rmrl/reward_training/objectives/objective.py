@@ -30,7 +30,7 @@ Outputs = Sequence[Sequence[Sequence[float]]]
 
 
 class Objective:
-    """One objective; its class extends this one."""
+    """One objective. Its class extends this one."""
 
     forms: ClassVar[tuple[str, ...]]
     """Forms that it learns from, by their names in FORMS."""

@@ -144,7 +144,7 @@ def _figures(examples: Sequence[Example], outputs: Outputs, *, seed: int) -> dic
 
 
 def _first_wrong(right: Sequence[bool]) -> int:
-    """Return the first step that is not right; -1 where all are."""
+    """Return the first step that is not right, -1 where all are."""
     return list(right).index(False) if False in right else -1
 
 
@@ -168,7 +168,7 @@ def _baselines(train: Sequence[Example], held_out: Sequence[Example]) -> dict[st
 
 
 def _words(train: Sequence[Example], held_out: Sequence[Example]) -> dict[str, Outputs]:
-    """Return logits by the words of each step; {} where there are too few."""
+    """Return logits by the words of each step, {} where there are too few."""
     texts: list[str] = []
     labels: list[int] = []
     for example in train:

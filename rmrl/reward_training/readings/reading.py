@@ -26,7 +26,7 @@ class Row:
 
 
 class Reading:
-    """One way to read; its class extends this one."""
+    """One way to read. Its class extends this one."""
 
     role: ClassVar[Literal["actor", "critic"]] = "critic"
     """critic: the outputs are those of a new head. actor: log-probabilities of the tokens."""

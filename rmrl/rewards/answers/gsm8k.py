@@ -2,7 +2,7 @@
 
 The data set's solutions end in "#### 1,234"; models also write "\\boxed{1234}", "A: $1,234." or
 just a sentence.
-Numbers are compared as decimals: 18 = 18.0 = $18.00 = "18."; there is no tolerance.
+Numbers are compared as decimals: 18 = 18.0 = $18.00 = "18.". There is no tolerance.
 """
 
 from __future__ import annotations

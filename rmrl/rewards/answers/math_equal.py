@@ -2,7 +2,7 @@
 plain expressions, via sympy).
 
 sympy can run for ever on a short formula, and math-verify's own deadlines use SIGALRM, which works
-on main threads only; they are off here. Call this where a deadline is kept from outside, as the
+on main threads only. They are off here. Call this where a deadline is kept from outside, as the
 rule pool does.
 """
 

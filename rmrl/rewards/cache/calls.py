@@ -37,10 +37,10 @@ class CachedCalls:
     """Implements `kinds.context.Calls` around `run`.
 
     `store`: None keeps nothing; duplicates are still sent once. `scorer_key`, `label`: key of the
-    scorer and name of the reward whose verdicts they are; the key is only read where there is a
-    store. `sampled`: also keep samples drawn at a temperature; such requests are then drawn once
+    scorer and name of the reward whose verdicts they are. The key is only read where there is a
+    store. `sampled`: also keep samples drawn at a temperature. Such requests are then drawn once
     and repeated, duplicates included. `waiting`: entered while one call waits for another's answer
-    to the same request. Without it only duplicates within a call are shared; with it also those of
+    to the same request. Without it only duplicates within a call are shared. With it also those of
     other calls since `take_stats`, as when the responses of a batch come one by one.
     """
 

@@ -1,4 +1,4 @@
-"""Engine outputs as bytes and back: JSON, compressed where that pays; never pickle, so reading a
+"""Engine outputs as bytes and back: JSON, compressed where that pays. Never pickle, so reading a
 file cannot run it.
 
     {"text": [[text, finish_reason, tokens_in, tokens_out, [choice logprobs, null = -inf]], ...]}
@@ -38,11 +38,11 @@ Result = list[TextOutput] | ValueOutput | LabelOutput | TokenOutput | LogprobsOu
 
 _COMPRESS_FROM_BYTES = 512
 _ZLIB_START = b"\x78"
-"""First byte of a zlib stream; the JSON here starts with a brace."""
+"""First byte of a zlib stream. The JSON here starts with a brace."""
 
 
 def encode(result: Result) -> bytes | None:
-    """Return the bytes to store; None for failures, numbers that are not finite, and extra columns
+    """Return the bytes to store, None for failures, numbers that are not finite, and extra columns
     that JSON cannot hold."""
     outputs: Sequence[Output] = result if isinstance(result, list) else [result]
     if not outputs or not all(map(_is_sound, outputs)):

@@ -89,7 +89,7 @@ def writing(connection: sqlite3.Connection) -> Generator[None]:
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:
-    """Return the bytes of the file in use; the file itself may be larger for a moment."""
+    """Return the bytes of the file in use. The file itself may be larger for a moment."""
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     free = connection.execute("PRAGMA freelist_count").fetchone()[0]
     page_bytes = connection.execute("PRAGMA page_size").fetchone()[0]
@@ -200,7 +200,7 @@ def _create(path: Path) -> None:
 
 
 def error_code(error: Exception) -> int:
-    """Return SQLite's primary result code; 0 for an error from outside SQLite's core."""
+    """Return SQLite's primary result code, 0 for an error from outside SQLite's core."""
     return int(getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 
 

@@ -28,7 +28,7 @@ from rmrl.models.checkpoint_inspect import local_checkpoint
 from rmrl.rewards.remote.spec import HTTPSpec
 
 _VERSION = "1"
-"""Part of every key; raise it when the meaning of a key's parts changes."""
+"""Part of every key. Raise it when the meaning of a key's parts changes."""
 _CONTENT = (
     ".json",
     ".txt",
@@ -172,7 +172,7 @@ def _plain(value: Any) -> Any:
 
 def _stamp(folder: Path) -> _Stamp:
     """(name, size, modification time) of each visible file that a scorer reads: changes when a file
-    is written anew. No part of a key; it only triggers a new reading."""
+    is written anew. No part of a key. It only triggers a new reading."""
     entries: list[tuple[str, int, int]] = []
     for file in sorted(folder.rglob("*")):
         name = file.relative_to(folder)
@@ -208,7 +208,7 @@ def _content_hash(folder: Path, stamp: _Stamp) -> str:
 
 
 def _tensor_ends(stream: Any, size: int) -> list[int] | None:
-    """Offsets of samples that cover the header and both ends of every tensor; None for a file whose
+    """Offsets of samples that cover the header and both ends of every tensor, None for a file whose
     header does not parse."""
     length = int.from_bytes(stream.read(8), "little")
     data_start = 8 + length

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class CacheStore:
-    """One SQLite file. Safe to call from several threads; several processes of one machine may
+    """One SQLite file. Safe to call from several threads. Several processes of one machine may
     share the file.
 
     `max_bytes`: least recently used verdicts go when the file holds more. A warning is
@@ -52,7 +52,7 @@ class CacheStore:
         return self._connection is not None
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Result]:
-        """Return the stored results, marked `cached`; each counts as a hit."""
+        """Return the stored results, marked `cached`. Each counts as a hit."""
         results: dict[bytes, Result] = {}
         with self._guarded() as connection:
             if connection is not None:

@@ -13,7 +13,7 @@ from rmrl.rewards.transforms.probability_map import ProbabilityMap
 
 
 def map_of(spec: RewardSpec) -> ProbabilityMap | None:
-    """Return the calibration that is the first transform of a checked reward; None without one."""
+    """Return the calibration that is the first transform of a checked reward, None without one."""
     transforms = chain_of(spec.transforms[:1], f"reward '{spec.name}' transform").transforms
     if transforms and isinstance(transforms[0], Calibrated):
         return transforms[0].map

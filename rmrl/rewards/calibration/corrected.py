@@ -6,7 +6,7 @@ specificity b = P(rejects | bad), p = theta a + (1 - theta) (1 - b), so that
     theta = (p + b - 1) / (a + b - 1)            Rogan and Gladen 1978, Am. J. Epidemiol. 107, 71
 
 clipped to 0 .. 1. The interval takes all three as estimated from independent binomial samples (Lang
-and Reiczigel 2014, Prev. Vet. Med. 113, 13, with their adjustments of the counts); where the
+and Reiczigel 2014, Prev. Vet. Med. 113, 13, with their adjustments of the counts). Where the
 adjusted interval does not reach the estimate, it is widened up to it. For judges of language models
 see Lee et al. 2025, arXiv:2511.21140.
 
@@ -36,7 +36,7 @@ _LEAST_INFORMEDNESS = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corrected:
-    """An estimated share of good responses with its interval, low <= value <= high; all None where
+    """An estimated share of good responses with its interval, low <= value <= high. All None where
     the judge is no better than chance, as counted or after the adjustment of the counts."""
 
     value: float | None
@@ -58,7 +58,7 @@ def corrected_share(
 ) -> Corrected:
     """Return the share of good responses among `count` judged ones of which the judge accepts
     `accepted`. `verdicts`: those on labelled responses; needs some of both labels and count >= 1.
-    `independent`: independent responses that the judged ones tell as much as; None: all are.
+    `independent`: independent responses that the judged ones tell as much as. None: all are.
 
     Example:
         >>> verdicts = Verdicts(good=100, good_accepted=90, bad=100, bad_accepted=20)

@@ -12,7 +12,7 @@ class Licence:
 
     name: str
     notice: str = ""
-    """Restriction by the terms, as a sentence that is logged where the preset is used; "": only
+    """Restriction by the terms, as a sentence that is logged where the preset is used. "": only
     attribution."""
 
 

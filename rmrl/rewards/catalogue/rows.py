@@ -32,7 +32,7 @@ def reference_of(truth: object) -> str:
 
 
 def turns_of(prompt: str | Messages) -> list[dict[str, str]]:
-    """A prompt as turns with role and content; a string is one user turn."""
+    """A prompt as turns with role and content. A string is one user turn."""
     if isinstance(prompt, str):
         return [{"role": "user", "content": prompt}]
     return [{"role": str(turn["role"]), "content": str(turn["content"])} for turn in prompt]
@@ -76,7 +76,7 @@ def verdicts(
     has no value. A verdict that more words follow is none: they may take it back, and a text that
     the token limit broke off may have quoted one on its way to its own.
 
-    `responses`: what was judged; a copy of it counts less than the judge's own words.
+    `responses`: what was judged. A copy of it counts less than the judge's own words.
     """
     parser = Parser(f"{_BEFORE}(?:{pattern}){_END}", "score")
     known = {key.lower(): value for key, value in values.items()}

@@ -3,7 +3,7 @@
 A component that is absent on a row (status "skipped", closed gate, other data source) or watched
 there (weight 0, see `watched`) contributes nothing and masks nothing. A component whose `counts_at`
 does not hold counts 0 there, after transforms, whatever its verdict. A row without any component
-for its data source has no reward; one without any that counts has 0 (lexicographic: 0.5, as every
+for its data source has no reward. One without any that counts has 0 (lexicographic: 0.5, as every
 response ties).
 """
 

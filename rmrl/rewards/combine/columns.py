@@ -21,7 +21,7 @@ class Columns:
     """One column per component, each array [B, C]."""
 
     values_BC: np.ndarray
-    """float64; NaN where there is no verdict, or the component is absent."""
+    """float64, NaN where there is no verdict, or the component is absent."""
     absent_BC: np.ndarray
     """bool: skipped, behind a closed gate, or of another data source."""
     silent_BC: np.ndarray

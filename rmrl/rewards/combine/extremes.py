@@ -1,6 +1,6 @@
 """min and max: the smallest or largest w_c * s_c of the components that count.
 
-The weights bring scores of different sizes to one scale before they are compared; a negative weight
+The weights bring scores of different sizes to one scale before they are compared. A negative weight
 inverts a cost. A row without a component (all behind closed gates) gets 0.
 """
 

@@ -2,7 +2,7 @@
 scorer saved.
 
 A gate holds where its score (from the component, before transforms) is greater than
-reward.gate_above; a missing verdict holds nothing open. The rule also applies to existing verdicts,
+reward.gate_above. A missing verdict holds nothing open. The rule also applies to existing verdicts,
 so a component that was scored although its gate is closed counts as little as one that was never
 scored: the reward does not depend on the amount of work saved. A gate that has no part in a row's
 data source is no gate there.
@@ -70,7 +70,7 @@ def zeroed(scores: Scores, specs: Sequence[RewardSpec], *, applies_BC: np.ndarra
     there, or was skipped.
 
     The scores compared are those before transforms. A component that has no part in a row's data
-    source is not compared. A missing verdict zeroes nothing, since it must not become a number; in
+    source is not compared. A missing verdict zeroes nothing, since it must not become a number. In
     `counted` the component is absent there.
     """
     zeroed_BC = np.zeros(applies_BC.shape, dtype=bool)

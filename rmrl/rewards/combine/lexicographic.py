@@ -10,12 +10,12 @@ Within each prompt's group the responses are ordered, and the reward is the dens
        1       0.2     ->   2nd, tied with the first     0.5
 
 Ranks are taken within the group, so a response's reward does not depend on which other prompts
-share its batch; a group in which all tie, or of a single response, gets 0.5: use it with several
+share its batch. A group in which all tie, or of a single response, gets 0.5: use it with several
 responses per prompt.
 
 Scores whose difference is at most reward.lexicographic_tolerance tie. Ties join into chains: with
 tolerance 0.1 the scores 0.30, 0.38 and 0.46 are all tied. The sign of a weight says which direction
-is better; its size has no effect; weight 0 leaves a component out. A component that a row lacks
+is better. Its size has no effect; weight 0 leaves a component out. A component that a row lacks
 because its gate is closed ranks below every score there.
 """
 
@@ -33,7 +33,7 @@ point."""
 
 
 def lexicographic(inputs: CombineInputs, *, settings: RewardConfig) -> np.ndarray:
-    """Return dense ranks in 0..1 per group; see the module."""
+    """Return dense ranks in 0..1 per group. See the module."""
     if not len(inputs.values_NC):
         return np.zeros(0)
     group_N = consecutive(inputs.group_ids_N)

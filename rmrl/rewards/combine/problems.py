@@ -20,7 +20,7 @@ _SOURCE_ENTRIES = ("models", "weights")
 
 
 def combine_problems(settings: RewardConfig, names: Sequence[str]) -> list[str]:
-    """Return all problems as full sentences; empty when there are none. `names` are the rewards of
+    """Return all problems as full sentences, empty when there are none. `names` are the rewards of
     reward.models, in order.
 
     Rewards that only reward.by_source names may be gates, and have transforms and schedules, like
@@ -180,7 +180,7 @@ def _by_source(settings: RewardConfig) -> Iterator[str]:
 
 
 def _entry(raw: Any, key: str) -> Any:
-    """Return an entry of a mapping as it was typed; None without the entry, or for another type."""
+    """Return an entry of a mapping as it was typed, None without the entry, or for another type."""
     if not isinstance(raw, Mapping):
         return None
     return cast("Mapping[str, Any]", raw).get(key)

@@ -16,11 +16,11 @@ class CombineInputs:
     """N rows, all of which get a reward; C components, in the order of reward.models."""
 
     values_NC: np.ndarray
-    """float64: transformed scores; 0 where not present."""
+    """float64: transformed scores, 0 where not present."""
     weights_NC: np.ndarray
-    """float64: weights per row; 0 where not present."""
+    """float64: weights per row, 0 where not present."""
     present_NC: np.ndarray
-    """bool; False: the row lacks the component (gate closed, other source, passed over). Its value
+    """bool. False: the row lacks the component (gate closed, other source, passed over). Its value
     means nothing."""
     closed_NC: np.ndarray
     """bool: not present because a gate is closed, or because the scorer skipped a component that

@@ -17,7 +17,7 @@ def weights_matrix(
     """float64 [B, C]. NaN: the component does not apply to the row's data source, or is only a part
     of an ensemble.
 
-    A spec with `sources` has their weights, others their own on every row; a schedule replaces
+    A spec with `sources` has their weights, others their own on every row. A schedule replaces
     either by its weight at `step`.
     """
     weights_BC = np.full((len(rows), len(specs)), np.nan)

@@ -4,7 +4,7 @@
 A drop-in file is a model reward (`rm_preprocess` and `rm_postprocess`; the first alone where
 `score_tokens` is the verdict) or a rule (`compute_score`); docs/rewards.md holds the contract.
 Files are loaded under a private module name, so that a drop-in called `math_verify.py` never
-shadows the package `math_verify`; a file whose text did not change is executed once per process.
+shadows the package `math_verify`. A file whose text did not change is executed once per process.
 
 Rule workers import this module too: it needs the standard library, `rmrl.errors`, `imports` and
 `dropins.signatures` only.
@@ -63,7 +63,7 @@ class FunctionSource:
     """Text to run instead of reading the file, so that a file edited during a run cannot change its
     rewards."""
     arguments: str = ""
-    """The rule's own arguments, a JSON object; "": none."""
+    """The rule's own arguments, a JSON object. "": none."""
 
     @property
     def is_file(self) -> bool:
@@ -73,7 +73,7 @@ class FunctionSource:
         return f"{self.target}:{self.attribute}"
 
     def frozen(self) -> FunctionSource:
-        """The same source with the file's present text in it; a module stays a module."""
+        """The same source with the file's present text in it. A module stays a module."""
         if not self.is_file or self.code is not None:
             return self
         return FunctionSource(
@@ -84,7 +84,7 @@ class FunctionSource:
         )
 
     def load(self) -> Callable[..., Any]:
-        """Import the function; a class is instantiated. RewardFunctionError when the import raises
+        """Import the function. A class is instantiated. RewardFunctionError when the import raises
         or there is no such function."""
         if self.is_file:
             module: Any = load_module(Path(self.target), self.code)
@@ -132,15 +132,15 @@ class DropIn:
     code_hash: str = ""
     """sha256 of the file, hexadecimal."""
     preprocess: Callable[..., Any] | None = None
-    """rm_preprocess; None for a rule."""
+    """rm_preprocess, None for a rule."""
     postprocess: Callable[..., Any] | None = None
-    """rm_postprocess; None for a rule, and for a file without one (see `without_postprocess`)."""
+    """rm_postprocess, None for a rule, and for a file without one (see `without_postprocess`)."""
     critique: Callable[..., Any] | None = None
-    """rm_critique: a `critique` reward's own rendering for its scorer; None without it."""
+    """rm_critique: a `critique` reward's own rendering for its scorer, None without it."""
     compute_score: Callable[..., Any] | None = None
-    """The rule; None for a model reward."""
+    """The rule, None for a model reward."""
     source: FunctionSource | None = None
-    """Source from which a worker loads `compute_score`; None for a model reward."""
+    """Source from which a worker loads `compute_score`, None for a model reward."""
 
     @property
     def is_rule(self) -> bool:
@@ -152,7 +152,7 @@ def load_dropin(
     path: Path, name: str, *, known_keys: Collection[str] | None = None, arguments: str = ""
 ) -> DropIn:
     """Load and check the drop-in file `path` for the reward `name`. `known_keys`: keys that SPEC
-    may contain; None: any key.
+    may contain. None: any key.
 
     `arguments`: those of a rule, as in `FunctionSource`.
 
@@ -224,7 +224,7 @@ def load_function(target: str, name: str, *, arguments: str = "") -> DropIn:
 
 
 def load_module(path: Path, code: str | None = None) -> ModuleType:
-    """Execute a file as a module of a private name; the same text of the same file is executed once
+    """Execute a file as a module of a private name. The same text of the same file is executed once
     per process.
 
     `code` replaces the text on disk. RewardFunctionError names the file, the line and the exception

@@ -31,7 +31,7 @@ COLUMNS = (
 """Columns that a rule of TRL's form may name; entries of extra_info take precedence. The first
 three are the ground truth."""
 LOGS = ("log_extra", "log_metric")
-"""Functions that TRL passes; the values they are called with become extra columns."""
+"""Functions that TRL passes. The values they are called with become extra columns."""
 OF_TRL = ("prompts", "completions", "completion_ids")
 OF_SWIFT = ("infer_requests",)
 """Older name of ms-swift's `completions`; ms-swift passes them by position."""
@@ -52,7 +52,7 @@ class InLists:
 
     function: Callable[..., Any]
     names: tuple[str, ...]
-    """Parameters it names; with `any_column` it gets every other column as well."""
+    """Parameters it names. With `any_column` it gets every other column as well."""
     required: tuple[str, ...]
     any_column: bool
     as_text: bool
@@ -166,7 +166,7 @@ class InLists:
 
 
 def shape_of(names: Sequence[str]) -> Shape | None:
-    """Return whose form a function with these parameters has; None where it takes no lists."""
+    """Return whose form a function with these parameters has, None where it takes no lists."""
     if "queries" in names:
         return "openrlhf"
     if "solution_strs" in names:
@@ -209,7 +209,7 @@ def verl_columns(group: Sequence[Offered]) -> dict[str, list[Any]]:
 
 def openrlhf_columns(group: Sequence[Offered]) -> dict[str, list[Any]]:
     """Return the columns OF_OPENRLHF. A prompt is one text, in the place of OpenRLHF's templated
-    prompt; a query is the prompt and the response behind it."""
+    prompt. A query is the prompt and the response behind it."""
     columns: dict[str, list[Any]] = {name: [] for name in OF_OPENRLHF}
     for offered in group:
         turns = offered["messages"]
@@ -266,7 +266,7 @@ def log(logged: list[dict[str, Any]], name: str, values: Any, *, per_row: bool) 
 
 def log_openrlhf(returned: Mapping[str, Any], logged: list[dict[str, Any]]) -> None:
     """Write `scores` and `extra_logs` of a returned dict. Values with one entry per response become
-    columns; a single value is repeated in every row."""
+    columns. A single value is repeated in every row."""
     columns = {"scores": returned.get("scores")}
     if isinstance(returned.get("extra_logs"), Mapping):
         columns |= returned["extra_logs"]

@@ -1,7 +1,7 @@
 """`from verl...` in a user's reward file, at its top and inside its functions.
 
 In VeRL-with-RMs reward files lie in verl/workers/reward_function and verl/utils/reward_score and
-import each other by these names; here the names lead to the files beside the importing one. A
+import each other by these names. Here the names lead to the files beside the importing one. A
 module's functions import through the `__import__` of the module's own `__builtins__`, so the names
 hold while a function runs as well, and for the files of that folder alone.
 
@@ -31,7 +31,7 @@ _LOCK = threading.RLock()
 
 
 class Names:
-    """The names of verl as the files of one folder import them; an installed verl comes first
+    """The names of verl as the files of one folder import them. An installed verl comes first
     where it has the module. What a name led to once it leads to ever after."""
 
     def __init__(self, folder: Path) -> None:
@@ -137,7 +137,7 @@ def what_to_do(missing: str) -> str:
 
 def missing_inside(code: str, path: Path, entries: Collection[str]) -> str:
     """A sentence on the first import of verl that leads nowhere and is sure to run when one of
-    `entries` (functions of the file) or a function they use is called; "" where there is none.
+    `entries` (functions of the file) or a function they use is called, "" where there is none.
 
     Imports inside an if or a try may never run, and wait for that.
     """
@@ -182,7 +182,7 @@ def _sure_imports(
 
 
 def names_from_verl(statement: ast.Import | ast.ImportFrom) -> list[str]:
-    """Full names of what a statement takes from verl; [] where it takes nothing from there."""
+    """Full names of what a statement takes from verl, [] where it takes nothing from there."""
     prefix = ""
     if isinstance(statement, ast.ImportFrom):
         if statement.level > 0:

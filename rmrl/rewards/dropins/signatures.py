@@ -11,7 +11,7 @@
     reward_func(queries, prompts, labels)                                                      as
       OpenRLHF calls it
     reward(completion, answer, **fields) -> number                                             as a
-      Rubric of verifiers calls it; a Rubric itself is made a function of lists (`rubrics`)
+      Rubric of verifiers calls it. A Rubric itself is made a function of lists (`rubrics`)
 
 Each may be async. The list forms get the responses to one prompt together (`list_signatures`). A
 rule may have arguments of its own, set in the configuration, and so may its maker: a class, or a

@@ -2,7 +2,7 @@
 
 A reward function is called with what it names of prompt, completion, answer, info, state, task,
 parser and the row's columns (`Rubric._call_individual_reward_func`). A Rubric scores the states of
-a group (`Rubric.score_group`) and writes `reward` and `metrics` into each; it turns a function that
+a group (`Rubric.score_group`) and writes `reward` and `metrics` into each. It turns a function that
 raises into 0 and a line of its log, which is an error here.
 
 Rule workers import this module: beside the standard library it needs rmrl.logs only.

@@ -290,7 +290,7 @@ class Section:
         return options
 
     def _other_kinds(self, key: str) -> str:
-        """Return the end of a sentence on an entry of other kinds; "" where no kind has it."""
+        """Return the end of a sentence on an entry of other kinds, "" where no kind has it."""
         owners: list[str] = [
             name
             for name in REWARD_KINDS

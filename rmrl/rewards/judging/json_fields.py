@@ -96,7 +96,7 @@ def outermost_field(value: Any, names: re.Pattern[str]) -> Any:
 
 
 def entries_beside(text: str, field: str) -> dict[str, Any]:
-    """The other entries of a text that is one JSON object with `field`; {} for any other text."""
+    """The other entries of a text that is one JSON object with `field`, {} for any other text."""
     try:
         content: Any = json.loads(text)
     except (ValueError, RecursionError):

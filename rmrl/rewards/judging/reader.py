@@ -50,7 +50,7 @@ def read_choice(
     Letters and numbers may stand with a noun or as an ordinal: of ["A", "B"], "Output (a)",
     "Assistant A", "Response 1" and "the first answer" are A. Case matters only in single letters:
     "a" is seldom a verdict. `no_preference`: what "both are equally good" and "neither is
-    acceptable" count as where a tie is a choice; the word "tie" itself always is one. `cut`: the
+    acceptable" count as where a tie is a choice. The word "tie" itself always is one. `cut`: the
     text was ended by its token limit. `response`: the text that was judged, so that copies out of
     it do not count; `prompt`: the rest of the judge's prompt, whose lines, repeated, do not count
     either (see `repeats`).

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
 Form = Literal["marked", "label", "first line", "last line", "stated", "lone mention"]
-"""The form in which a verdict was read, from the strongest to the weakest; the first three after
+"""The form in which a verdict was read, from the strongest to the weakest. The first three after
 "marked" are equally strong."""
 Reason = Literal["contradiction", "cut off", "no preference", "no verdict"]
 """Why there is no verdict. "no preference": both, neither or a tie, where that counts as none."""
@@ -53,7 +53,7 @@ EXPLANATIONS: Mapping[Reason, str] = {
     "no preference": "the judge prefers neither",
     "no verdict": "no verdict",
 }
-"""Why there is no verdict; the sentence goes on with "in <the text>"."""
+"""Why there is no verdict. The sentence goes on with "in <the text>"."""
 
 _ENDED = re.compile(r"[.!?。！？…;；:：\"'”’」』)\]}>*_`|~】）]\s*$|[^\w\s,，、(\[{<&/+=-]\s*$")
 _TRAILS_OFF = re.compile(
@@ -67,9 +67,9 @@ _SENTENCE_END = re.compile(r"[.!?。！？][\"'”’)\]*_]{0,4}(?=\s)|[。！�
 
 
 def decide(candidates: Sequence[Candidate[Value]]) -> Reading[Value] | None:
-    """The verdict of the candidates of one level; None without candidates.
+    """The verdict of the candidates of one level, None without candidates.
 
-    Those of the highest rank count; where they differ they contradict each other.
+    Those of the highest rank count. Where they differ they contradict each other.
     """
     if not candidates:
         return None

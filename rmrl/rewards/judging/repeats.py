@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 _SHORTEST = 5
-"""Characters without white space; a bare "7" or "[A]" is a verdict wherever else it stands."""
+"""Characters without white space. A bare "7" or "[A]" is a verdict wherever else it stands."""
 _QUOTED = re.compile(r"\"([^\"\n]+)\"|`([^`\n]+)`|“([^“”\n]+)”|「([^「」\n]+)」|'([^'\n]+)'")
 _LEVEL = re.compile(r"\s*[-*]?\s*[0-9]+\s?[:.)=\u2013-]")
 _VALUE = re.compile(r"[0-9]+(?:\.[0-9]+)?|(?<![A-Za-z])[A-Z](?![A-Za-z])")

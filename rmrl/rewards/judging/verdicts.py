@@ -64,7 +64,7 @@ def last_tagged(text: str, tag: str, *, response: str = "") -> str | None:
 
 
 def last_json_field(text: str, field: str, *, response: str = "") -> Any:
-    """The value of `field` in the last JSON object that has it; None without one, and where it is
+    """The value of `field` in the last JSON object that has it, None without one, and where it is
     null.
 
     A field of the object itself comes before one of objects within it. Where no object can be read

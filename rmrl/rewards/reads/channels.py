@@ -43,7 +43,7 @@ class ChannelMessage:
 def channel_messages(text: str) -> list[ChannelMessage]:
     """Return the messages of a text in order; none for a text of another form. Time is linear.
 
-    The text has to begin with a channel; without the special tokens with the word analysis, and the
+    The text has to begin with a channel. Without the special tokens with the word analysis, and the
     channel final or commentary has to follow: a text may begin with that word. The channel final
     reaches to the end, whatever marks it mentions.
     """

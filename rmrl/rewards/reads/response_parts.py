@@ -60,7 +60,7 @@ class ResponseParts:
 def response_parts(
     text: str, *, opened: bool | None = None, tags: tuple[str, str] | None = None
 ) -> ResponseParts:
-    """Return the parts of a response. `opened`: whether the prompt ended inside a thinking block;
+    """Return the parts of a response. `opened`: whether the prompt ended inside a thinking block.
     None: not known. `tags`: a pair of marks that is looked for instead of the known ones."""
     if tags is None and not opened:
         messages = channel_messages(text)

@@ -60,7 +60,7 @@ class Reads:
     turn: int = 0
     """With the part `turn`: its number from 1, or from -1 at the end."""
     per_turn: str = ""
-    """How the turns' scores make the response's score, a name in PER_TURN; "": the response is
+    """How the turns' scores make the response's score, a name in PER_TURN. "": the response is
     scored."""
 
     @property

@@ -24,7 +24,7 @@ class Block:
 def leading_block(text: str, pairs: Pairs, *, opened: bool | None = None) -> Block | None:
     """Return the block that a text begins with, or None. Time is linear.
 
-    `opened`: whether a prompt opened the block; None: not known. Then a closing mark is taken for
+    `opened`: whether a prompt opened the block. None: not known. Then a closing mark is taken for
     the end of such a block if no opening mark of its pair stands in front of it. A block that is
     not closed reaches to the end. Marks behind the block are text.
     """

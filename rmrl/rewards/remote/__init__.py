@@ -17,7 +17,7 @@ class Wire(Protocol):
     """Protocol of requests to one kind of server."""
 
     async def submit(self, method: str, requests: Sequence[Any]) -> list[Any]:
-        """Return one result per request, in order; a failed request is the `failure` of its own
+        """Return one result per request, in order. A failed request is the `failure` of its own
         result.
 
         Raises RewardError for a method the wire does not have. Cancelling it stops everything:

@@ -141,7 +141,7 @@ class HTTPClient:
                 raise self._timeout(call) from None
 
     async def aclose(self) -> None:
-        """End the running loop's connections; its requests still under way fail as `cancelled`. A
+        """End the running loop's connections. Its requests still under way fail as `cancelled`. A
         later `post` opens new ones."""
         connections = self._by_loop.pop(asyncio.get_running_loop(), None)
         if connections is not None:
@@ -253,7 +253,7 @@ class HTTPClient:
         return self._failed(f"it answered {reason}", code)
 
     async def _pause(self, call: _Call, after_s: float | None) -> None:
-        """Sleep before the next try; raises RemoteCallError where there is none."""
+        """Sleep before the next try. Raises RemoteCallError where there is none."""
         if len(call.tried) >= self._spec.max_tries:
             raise self._failed(
                 f"all {len(call.tried)} tries failed, the last with {call.tried[-1]}"

@@ -5,7 +5,7 @@
 
 `response` is a response object of OpenAI's Responses API with one message, the text of the policy.
 The entries that a verifier grades by (`expected_answer`, `verifier_metadata`, ...) are the row's
-own `fields`. The score is `reward`; the components, and all entries of the answer that were not in
+own `fields`. The score is `reward`. The components, and all entries of the answer that were not in
 the post, become columns. An answer with `mask_sample` has no valid reward (the judge or sandbox
 behind the server failed) and is a missing verdict.
 
@@ -38,7 +38,7 @@ class NemoGymWire:
         self._client = client or HTTPClient(spec)
 
     async def submit(self, method: str, requests: Sequence[RowRequest]) -> list[ValueOutput]:
-        """See `Wire.submit`; the only method is "reward"."""
+        """See `Wire.submit`. The only method is "reward"."""
         check_method(method, "nemo_gym")
         return await together(map(self._one, requests))
 
@@ -80,7 +80,7 @@ class NemoGymWire:
 
 def verify_request(request: RowRequest, model: str) -> dict[str, Any]:
     """Build the body of the post, `extra_body` aside. The row's `fields` may bring a
-    `responses_create_params` of their own; its `input` is the prompt where it has none."""
+    `responses_create_params` of their own. Its `input` is the prompt where it has none."""
     body: dict[str, Any] = json.loads(request.fields)
     params = body.get("responses_create_params")
     turns = [{"role": role, "content": text} for role, text in request.messages]

@@ -49,7 +49,7 @@ class OpenAIWire:
     async def submit(
         self, method: str, requests: Sequence[GenerateRequest]
     ) -> list[list[TextOutput]]:
-        """See `Wire.submit`; the only method is "generate": `sampling.n` outputs per request, as
+        """See `Wire.submit`. The only method is "generate": `sampling.n` outputs per request, as
         from an engine."""
         if method != "generate":
             raise RewardError(
@@ -177,7 +177,7 @@ def payload(request: GenerateRequest, model: str) -> dict[str, Any]:
 
 
 def choice_logprobs(choice: Mapping[str, Any], request: GenerateRequest) -> tuple[float, ...]:
-    """Return the log-probability of each of `choice_tokens` as the first token of this sample; ()
+    """Return the log-probability of each of `choice_tokens` as the first token of this sample, ()
     without `choice_tokens`."""
     if not request.choice_tokens:
         return ()
@@ -229,7 +229,7 @@ def _requested(sampling: Sampling) -> int:
 
 
 def _usage(answer: Mapping[str, Any], samples: int) -> tuple[int, list[int]]:
-    """(prompt tokens, tokens of each sample); the server reports only their sum, which is split
+    """(prompt tokens, tokens of each sample). The server reports only their sum, which is split
     evenly."""
     usage = answer.get("usage")
     tokens_in = 0

@@ -4,7 +4,7 @@
     -> {"rewards": [...], "scores": [...], "extra_logs": {...}}, or a bare list of rewards
 
 A row's `prompt` is the reward's rm_prompt as plain text, where OpenRLHF sends the policy's
-templated prompt; with `template` it is that templated prompt. `rewards` count; `scores` and those
+templated prompt. With `template` it is that templated prompt. `rewards` count; `scores` and those
 `extra_logs` that have one entry per response become further columns. A row without a ground truth
 has the label "", as OpenRLHF sends it.
 """
@@ -31,7 +31,7 @@ class OpenRLHFWire:
         self._client = client or HTTPClient(spec)
 
     async def submit(self, method: str, requests: Sequence[RewardRequest]) -> list[ValueOutput]:
-        """See `Wire.submit`; the only method is "reward"."""
+        """See `Wire.submit`. The only method is "reward"."""
         check_method(method, "openrlhf")
         size = self._spec.batch_size
         batches = [requests[i : i + size] for i in range(0, len(requests), size)]

@@ -30,7 +30,7 @@ def unreachable(urls: Iterable[str]) -> dict[str, str]:
 
 
 def _refusal(url: str) -> str:
-    """Why no connection can be made; "" if one can."""
+    """Why no connection can be made, "" if one can."""
     try:
         parts = urlsplit(url)
         port = parts.port or _PORTS.get(parts.scheme)

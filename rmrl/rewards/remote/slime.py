@@ -25,7 +25,7 @@ class SlimeWire:
         self._client = client or HTTPClient(spec)
 
     async def submit(self, method: str, requests: Sequence[RewardRequest]) -> list[ValueOutput]:
-        """See `Wire.submit`; the only method is "reward"."""
+        """See `Wire.submit`. The only method is "reward"."""
         check_method(method, "slime")
         return await together(map(self._one, requests))
 

@@ -20,7 +20,7 @@ class HTTPSpec:
     model: str = ""
     """openai, decisions, systemone: the model's name. nemo_gym: the policy's in the posts."""
     api_key_env: str = ""
-    """Name of the environment variable that holds the key; the key itself is never configured,
+    """Name of the environment variable that holds the key. The key itself is never configured,
     logged or cached."""
     headers: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = 60.0
@@ -31,7 +31,7 @@ class HTTPSpec:
     requests_per_minute: float | None = None
     """null: no limit."""
     max_tries: int = 5
-    """Tries of one request; only 429, 5xx and broken connections are retried."""
+    """Tries of one request. Only 429, 5xx and broken connections are retried."""
     batch_size: int = 16
     """openrlhf: responses per post."""
     extra_body: Mapping[str, Any] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """One batch of responses through all components: which component runs when, and on which rows.
 
     add(rows) -> components that need no device of the policy's start at once (rules, servers,
-      engines with a pool of their own); others render their requests, which wait
+      engines with a pool of their own). Others render their requests, which wait
     finish()  -> engines on the policy's devices, group judges; ensembles; -> results[c][b]
 
 A component with gates waits for them and scores only the rows where they are open. With

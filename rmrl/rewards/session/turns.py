@@ -19,7 +19,7 @@ from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Conversation, Messages, ScoreItem, ScoreResult, Step
 
 TURNS = "turns"
-"""The result's column with each turn's score; None: no verdict."""
+"""The result's column with each turn's score. None: no verdict."""
 
 
 def reader_of(kind: ItemScorer, spec: RewardSpec, counts: Counts) -> ItemScorer:

@@ -1,6 +1,6 @@
 """calibrated: P(good) of the score, 0..1, by a map that `rmrl calibrate` made of labelled rows.
 
-The map belongs to one judge with its prompt and its parser (`rmrl.rewards.calibration.digest`); on
+The map belongs to one judge with its prompt and its parser (`rmrl.rewards.calibration.digest`). On
 any other reward it is refused.
 """
 

@@ -62,7 +62,7 @@ class Stateful(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """JSON; empty where it learns nothing."""
+        """JSON, empty where it learns nothing."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
@@ -93,7 +93,7 @@ class Chain:
     def apply(
         self, values_B: np.ndarray, rows: Rows, present_B: np.ndarray, *, learn: bool = True
     ) -> np.ndarray:
-        """Transform the values where `present_B`; all others become NaN. The argument is not
+        """Transform the values where `present_B`. All others become NaN. The argument is not
         changed.
 
         Without `learn` running statistics stay as they are: validation must not move the statistics
@@ -166,7 +166,7 @@ def reads_length(entries: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def parse_transforms(raw: Any, where: str) -> tuple[Mapping[str, Any], ...]:
-    """Read entries from {kind: scale, factor: 2}, from a name ("sigmoid"), or from a list of these;
+    """Read entries from {kind: scale, factor: 2}, from a name ("sigmoid"), or from a list of these.
     None: no transforms.
 
     Raises ConfigError with all problems; `where` is the key that was typed.

@@ -12,9 +12,9 @@ from rmrl.rewards.response_facts import Rows
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clip:
     low: float | None = None
-    """Smallest score; null: no bound."""
+    """Smallest score. null: no bound."""
     high: float | None = None
-    """Largest score; null: no bound."""
+    """Largest score. null: no bound."""
 
     example = "{kind: clip, low: -1, high: 1}"
     per_value = True

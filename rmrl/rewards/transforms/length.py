@@ -1,4 +1,4 @@
-"""length: score - per_token * max(0, L - target), L being the response's tokens; at most `at_most`
+"""length: score - per_token * max(0, L - target), L being the response's tokens. At most `at_most`
 is taken off."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class LengthPenalty:
     per_token: float
     """Taken off for each token above the target."""
     at_most: float | None = None
-    """Largest penalty; null: no bound."""
+    """Largest penalty. null: no bound."""
 
     example = "{kind: length, target: 512, per_token: 0.001, at_most: 0.5}"
     per_value = False

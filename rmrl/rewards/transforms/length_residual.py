@@ -55,7 +55,7 @@ class LineMoments:
     """Smallest and largest x."""
 
     def joined(self, x_N: np.ndarray, y_N: np.ndarray, *, decay: float | None) -> LineMoments:
-        """Return the moments of these rows and a batch's; see the module's equations."""
+        """Return the moments of these rows and a batch's. See the module's equations."""
         if not len(x_N):
             return self
         count = self.count + len(x_N)
@@ -98,7 +98,7 @@ class LineMoments:
 @dataclass(kw_only=True)
 class LengthResidual:
     decay: float | None = 0.99
-    """Share of the past that a batch leaves standing; null: every row counts alike."""
+    """Share of the past that a batch leaves standing. null: every row counts alike."""
     from_rows: int = 256
     """Rows from which the line is subtracted; before, scores stay as they are."""
 

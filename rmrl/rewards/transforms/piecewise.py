@@ -30,7 +30,7 @@ def piecewise(
     Between (x0, y0) and (x1, y1), with t = (x - x0) / (x1 - x0):
         linear         y0 + (y1 - y0) * t
         exponential    y0 + (y1 - y0) * (exp(rate * t) - 1) / (exp(rate) - 1)
-    The second stays near y0 and rises late (rate > 0) or rises at once (rate < 0); it passes
+    The second stays near y0 and rises late (rate > 0) or rises at once (rate < 0). It passes
     through any points, 0 and signs included. NaN stays NaN.
     """
     xs, ys = np.asarray(points, dtype=np.float64).T

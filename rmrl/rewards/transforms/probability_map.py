@@ -43,13 +43,13 @@ class Verdicts:
     bad: int
     bad_accepted: int
     good_independent: float | None = None
-    """Independent rows that the good ones tell as much as, see `clusters`; None: all are."""
+    """Independent rows that the good ones tell as much as, see `clusters`. None: all are."""
     bad_independent: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """P(good) over the score; it never falls."""
+    """P(good) over the score. It never falls."""
 
     method: str
     """isotonic: straight lines between `points`, constant outside; platt: 1 / (1 + exp(-(slope *

@@ -1,6 +1,6 @@
 """rank: the place of a score among those of its group, 0 for the lowest and 1 for the highest.
 
-Rows that tie share the average of their places, so [3, 7, 7, 9] becomes [0, 0.5, 0.5, 1]; a
+Rows that tie share the average of their places, so [3, 7, 7, 9] becomes [0, 0.5, 0.5, 1]. A
 constant group, or one of a single row, gives 0.5. Scores whose neighbours differ only by rounding
 (`ties.rounding_floor`) tie: noise has no order.
 """

@@ -12,7 +12,7 @@ from rmrl.rewards.response_facts import Rows
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
     factor: float = 1.0
-    """Multiplies the score; a negative one inverts it."""
+    """Multiplies the score. A negative one inverts it."""
     offset: float = 0.0
     """Added afterwards."""
 

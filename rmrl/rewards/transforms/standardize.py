@@ -10,7 +10,7 @@ scores with mean m and variance v joins them with share a = n / (count + n):
     mean'     = mean + a * (m - mean)
     variance' = (1 - a) * variance + a * v + a * (1 - a) * (m - mean)^2
 which is exact for the union of both (Chan, Golub, LeVeque 1983). With `decay` d the share never
-falls below 1 - d, so old batches fade; the first batches are averaged plainly and no start value
+falls below 1 - d, so old batches fade. The first batches are averaged plainly and no start value
 leaks in.
 """
 
@@ -40,7 +40,7 @@ class RunningMoments:
     variance: float = 0.0
 
     def joined(self, values_N: np.ndarray, *, decay: float | None) -> RunningMoments:
-        """Return the moments of these scores and a batch's; see the module's equations."""
+        """Return the moments of these scores and a batch's. See the module's equations."""
         if not len(values_N):
             return self
         count = self.count + len(values_N)
@@ -55,7 +55,7 @@ class RunningMoments:
 
     @property
     def std(self) -> float:
-        """Unbiased standard deviation; 0 where it is only rounding, or of a single score."""
+        """Unbiased standard deviation, 0 where it is only rounding, or of a single score."""
         if self.count < 2:
             return 0.0
         std = math.sqrt(self.variance * self.count / (self.count - 1))
@@ -70,7 +70,7 @@ class Standardize:
     eps: float = 1e-6
     """Added to the std."""
     decay: float | None = None
-    """running: share of the past that a batch leaves standing, e.g. 0.99; null: every score counts
+    """running: share of the past that a batch leaves standing, e.g. 0.99. null: every score counts
     alike."""
 
     example = "{kind: standardize, by: group}"

@@ -36,7 +36,7 @@ FIRST_ERROR = FirstError()
 @dataclass(frozen=True, slots=True)
 class Lines:
     """An answer that is sent line by line, as NDJSON. An error before the first line is an
-    ordinary error answer; a later one is a last line {"error": ...}."""
+    ordinary error answer. A later one is a last line {"error": ...}."""
 
     objects: AsyncIterator[Mapping[str, Any]]
 
@@ -47,7 +47,7 @@ class WireRoute:
 
     path: str
     body: type[Any] | None
-    """Pydantic model of the body; a RootModel for a body that is no object. None: a route without a
+    """Pydantic model of the body. A RootModel for a body that is no object. None: a route without a
     body, as GET is. Its lists are Annotated[list[...],
     FIRST_ERROR]."""
     answer: Callable[[Any, Service], Awaitable[Any]]

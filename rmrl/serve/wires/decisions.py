@@ -60,7 +60,7 @@ class QuestionBody(BaseModel):
 
 
 class DecisionsBody(BaseModel):
-    """Questions about one input; further fields have no effect."""
+    """Questions about one input. Further fields have no effect."""
 
     model_config = ConfigDict(extra="allow")
 

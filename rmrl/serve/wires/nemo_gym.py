@@ -7,7 +7,7 @@
 
 The prompt is `input`, the response the last message of `output`; earlier messages and tool calls
 belong to the prompt. The reference answer is `ground_truth`, else `expected_answer`, else
-`verifier_metadata.expected_answer`; the other fields are columns of the row.
+`verifier_metadata.expected_answer`. The other fields are columns of the row.
 
 NeMo Gym requires a number as reward and has its own form of a missing one: `mask_sample` true, so
 that the sample does not count, `failure_kind` and `failure_reason`, and `_ng_failure_class`, by
@@ -59,7 +59,7 @@ class PolicyResponse(BaseModel):
 
 
 class VerifyBody(BaseModel):
-    """A finished episode; further fields are those of the task."""
+    """A finished episode. Further fields are those of the task."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -47,7 +47,7 @@ class QuestionBody(BaseModel):
 
 
 class SystemOneBody(BaseModel):
-    """Questions about one state; further fields have no effect."""
+    """Questions about one state. Further fields have no effect."""
 
     model_config = ConfigDict(extra="allow")
 

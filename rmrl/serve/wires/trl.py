@@ -3,7 +3,7 @@
     POST /trl {"prompts": [...], "completions": [...], "<column>": [...], ...}
     -> {"rewards": [...], "scores": {"<name>": [...]}, "statuses": {"<name>": [...]}}
 
-TRL has no client for reward servers; a function for `reward_funcs` that posts its arguments is
+TRL has no client for reward servers. A function for `reward_funcs` that posts its arguments is
 
     def reward(prompts, completions, ground_truth, **_):
         body = {"prompts": prompts, "completions": completions, "ground_truth": ground_truth}
@@ -32,7 +32,7 @@ Turns = Annotated[list[dict[str, Any]], FIRST_ERROR]
 
 
 class BatchBody(BaseModel):
-    """One entry of each list per response; further fields are columns of the data set."""
+    """One entry of each list per response. Further fields are columns of the data set."""
 
     model_config = ConfigDict(extra="allow")
 

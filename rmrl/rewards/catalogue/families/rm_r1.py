@@ -33,7 +33,7 @@ def rm_preprocess(
 def rm_postprocess(
     results: Sequence[str], responses: Sequence[tuple[str, str]]
 ) -> list[float | None]:
-    """The first response's share of the point; None without a closed answer."""
+    """The first response's share of the point, None without a closed answer."""
     pattern = r"<answer>\s*\[\[(?P<score>[AB])\]\]\s*</answer>"
     own = [_QUOTES.sub(" ", text) for text in results]
     return verdicts(own, responses, pattern, {"A": 1.0, "B": 0.0})

@@ -37,8 +37,8 @@ class BradleyTerryReward(Kind):
     """A scalar reward model, or a classifier.
 
     Without a drop-in it reads the conversation through its chat template; without a template, the
-    pair (prompt, response). Responses are not fenced, since a scalar model follows no instructions;
-    their special tokens are broken all the same.
+    pair (prompt, response). Responses are not fenced, since a scalar model follows no instructions.
+    Their special tokens are broken all the same.
     """
 
     @dataclass(frozen=True, kw_only=True, slots=True)
@@ -179,7 +179,7 @@ def shaped(
     *,
     of_labels: bool = False,
 ) -> list[Any]:
-    """The outputs' values, or the scores that rm_postprocess makes of them; a missing one stays
+    """The outputs' values, or the scores that rm_postprocess makes of them. A missing one stays
     NaN. `of_labels`: it gets label -> value for each response instead."""
     values: list[Any] = []
     rows: list[int] = []

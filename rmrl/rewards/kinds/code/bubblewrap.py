@@ -1,8 +1,8 @@
 """The local sandbox: bubblewrap's namespaces around a program, and whether this machine has them.
 
 Of the machine the program sees /usr read-only, the Python installation, an empty /tmp of a limited
-size, and its own processes; it has no network, no environment and no capability. Where rmrl runs as
-root, every program gets a user id of its own that owns nothing; else it runs in a user namespace.
+size, and its own processes. It has no network, no environment and no capability. Where rmrl runs as
+root, every program gets a user id of its own that owns nothing. Else it runs in a user namespace.
 
 https://github.com/containers/bubblewrap
 """
@@ -114,7 +114,7 @@ def environment() -> dict[str, str]:
 
 @cache
 def find_bubblewrap(python: str) -> Bubblewrap | str:
-    """Return the sandbox, or a sentence on what is missing; it is looked for once. `python`: the
+    """Return the sandbox, or a sentence on what is missing. It is looked for once. `python`: the
     interpreter of the programs, "" for the one that rmrl's environment was made from."""
     python = python or str(Path(sys.executable).resolve())
     executable = shutil.which("bwrap")

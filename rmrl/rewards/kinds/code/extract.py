@@ -15,7 +15,7 @@ LABELS: dict[str, tuple[str, ...]] = {
     "csharp": ("csharp", "c#", "cs"),
     "bash": ("bash", "sh", "shell"),
 }
-"""Language -> labels of its fences; any other language is labelled with its own name."""
+"""Language -> labels of its fences. Any other language is labelled with its own name."""
 
 _IN_A_LINE = re.compile(r"[^`](```+)([\w+#.:-]+)$")
 """A fence with a label at the end of a line of text: `Here it is: ```python`."""

@@ -156,7 +156,7 @@ def _sound(outcome: Outcome) -> Outcome:
 
 
 def _report(stdout: str, secret: str) -> list[Any] | None:
-    """The verdicts that the tester signed; None without such a line."""
+    """The verdicts that the tester signed, None without such a line."""
     for line in stdout.split("\n"):
         code, _, text = line.partition(" ")
         expected = hmac.new(secret.encode(), text.encode(), "sha256").hexdigest()

@@ -98,7 +98,7 @@ class _Started:
     output: int
     errors: int
     ready: socket.socket | None = None
-    """Gets a byte when the program starts; the tester writes a line instead."""
+    """Gets a byte when the program starts. The tester writes a line instead."""
 
 
 @dataclass(slots=True)
@@ -107,14 +107,14 @@ class _Family:
 
     process: subprocess.Popen[bytes]
     first: int | None
-    """Descriptor of the first process in the sandbox; None where it never started."""
+    """Descriptor of the first process in the sandbox, None where it never started."""
     most_bytes: int
     """Memory of all processes together."""
     streams: dict[int, bytearray] = field(default_factory=dict)
     """Descriptor -> what was read from it."""
 
     def listen(self, allowed_s: float, stop: threading.Event) -> str:
-        """Read until all streams end; return why the program was broken off, else "".
+        """Read until all streams end. Return why the program was broken off, else "".
 
         `allowed_s`: seconds of the sandbox's own time (`own_time`).
         """
@@ -169,7 +169,7 @@ class _Family:
 
 def memory_of_family(pid: int) -> int:
     """Return the bytes that a process and all its descendants hold, without mapped files. Memory
-    that several of them share counts for each that uses it; a process that ends meanwhile
+    that several of them share counts for each that uses it. A process that ends meanwhile
     counts 0."""
     total = 0
     waiting = [str(pid)]
@@ -281,7 +281,7 @@ def _popen(
     stack: contextlib.ExitStack,
     pass_fds: tuple[int, ...] = (),
 ) -> tuple[subprocess.Popen[bytes], int | None]:
-    """Start bubblewrap; return it and a descriptor of the first process in the sandbox, None where
+    """Start bubblewrap. Return it and a descriptor of the first process in the sandbox, None where
     it ended without one."""
     info, info_end = os.pipe()
     stack.callback(os.close, info)

@@ -18,7 +18,7 @@ _STATUS = Path("/proc/1/status")
 
 
 def adopt() -> bool:
-    """Make this process the parent of such processes, unless process 1 deals with them; return
+    """Make this process the parent of such processes, unless process 1 deals with them. Return
     whether it is. It deals with them where it catches, blocks or ignores SIGCHLD, as every init
     does. https://man7.org/linux/man-pages/man2/PR_SET_CHILD_SUBREAPER.2const.html"""
     if os.getpid() == 1:

@@ -35,7 +35,7 @@ class Program:
     language: str = "python"
     stdin: str = ""
     job: Mapping[str, Any] | None = None
-    """Tests for `inside/`; None: the code is run as a program of its own."""
+    """Tests for `inside/`. None: the code is run as a program of its own."""
     time_s: float = 10.0
     memory_mb: int = 1024
     processes: int = 16
@@ -50,7 +50,7 @@ class Outcome:
     problem: str = ""
     """Why the program itself failed: time, memory, exit code, compiler; "" where it ended well."""
     failure: Status | None = None
-    """Status of a sandbox that did not do its work; nothing is known about the program then."""
+    """Status of a sandbox that did not do its work. Nothing is known about the program then."""
     detail: str = ""
     """With `failure`: the reason, as a sentence."""
 

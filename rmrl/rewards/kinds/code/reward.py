@@ -2,7 +2,7 @@
 a SandboxFusion service.
 
 A program that fails its tests, crashes or runs out of its own time scores 0, and so does a response
-without code. A sandbox that does not do its work is a status; rows without tests are `user_error`.
+without code. A sandbox that does not do its work is a status. Rows without tests are `user_error`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Options:
     """Field of the row that holds its tests: ground_truth or extra_info.<key>. "": looked for in
     extra_info, then in ground_truth."""
     max_tests: int = 0
-    """Number of tests of a row that are run, from the first; 0: all."""
+    """Number of tests of a row that are run, from the first. 0: all."""
     score: str = "all"
     """all: 1 where every test passes, else 0; share: the share of the tests that pass."""
     needs_block: bool = True
@@ -78,7 +78,7 @@ class Options:
     max_concurrency: int = 32
     """sandbox_fusion: posts at once. Local programs at once: reward.rule_workers."""
     max_tries: int = 5
-    """sandbox_fusion: tries of one post; only 429, 5xx and broken connections are retried."""
+    """sandbox_fusion: tries of one post. Only 429, 5xx and broken connections are retried."""
     extra_body: dict[str, Any] = field(default_factory=dict)
     """sandbox_fusion: entries put into every post; null removes a default entry."""
 
@@ -106,14 +106,14 @@ class CodeReward(Kind):
 
     @classmethod
     def server_of(cls, options: Options, where: str) -> HTTPSpec | None:
-        """The service that runs the programs; None for the local sandbox."""
+        """The service that runs the programs, None for the local sandbox."""
         if options.where == LOCAL:
             return None
         return http_spec(_server_options(options), where)
 
     @classmethod
     def machine_problem(cls, spec: RewardSpec) -> str:
-        """Why programs cannot run on this machine; "" where they can."""
+        """Why programs cannot run on this machine, "" where they can."""
         options = spec.options
         if options.where != LOCAL:
             return ""
@@ -136,7 +136,7 @@ class CodeReward(Kind):
 
     @classmethod
     def missing_references(cls, spec: RewardSpec, items: Sequence[ScoreItem]) -> list[str]:
-        """Why each row has no tests; "" where it has."""
+        """Why each row has no tests, "" where it has."""
         missing = [""] * len(items)
         for position, item in enumerate(items):
             try:

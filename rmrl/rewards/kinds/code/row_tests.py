@@ -37,12 +37,12 @@ _ENTRIES = (
 
 
 class NoTestsError(Exception):
-    """A row without tests that can be run; the text is a sentence."""
+    """A row without tests that can be run. The text is a sentence."""
 
 
 def in_row(item: ScoreItem, field: str = "", *, at_most: int = 0) -> Tests:
     """Return the tests of a row. `field`: the field that holds them, "" for those that are looked
-    for in extra_info, then in ground_truth. `at_most`: the first tests of a longer list; 0: all.
+    for in extra_info, then in ground_truth. `at_most`: the first tests of a longer list. 0: all.
 
     Raises NoTestsError.
     """
@@ -229,7 +229,7 @@ def _cases(pairs: Sequence[tuple[Any, Any]], name: str, *, where: str) -> Tests:
 
 
 def _lines(value: Any) -> str:
-    """Text for standard input, or expected of standard output; a list holds its lines."""
+    """Text for standard input, or expected of standard output. A list holds its lines."""
     if isinstance(value, list | tuple):
         return "\n".join(str(line) for line in value)
     return str(value)

@@ -40,7 +40,7 @@ class SandboxFusionWire:
         self._client = HTTPClient(spec)
 
     async def submit(self, method: str, requests: Sequence[CodeRequest]) -> list[ValueOutput]:
-        """See `Wire.submit`; the only method is "reward"."""
+        """See `Wire.submit`. The only method is "reward"."""
         check_method(method, "sandbox_fusion")
         return await together(judged(request, self.run) for request in requests)
 

@@ -32,7 +32,7 @@ _NEW_USER_NAMESPACE = 0x10000000
 _OTHER_ABI = 0x40000000
 """First number of x32's system calls, on x86-64."""
 _CLONE3 = 435
-"""Its flags lie in memory, which a filter cannot read; the C library falls back to clone."""
+"""Its flags lie in memory, which a filter cannot read. The C library falls back to clone."""
 
 
 class _Machine(NamedTuple):

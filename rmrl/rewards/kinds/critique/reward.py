@@ -92,7 +92,7 @@ class CritiqueReward(Kind):
         """One score per item: the raw logit (any real number), or the score that rm_postprocess
         makes of it; `raw_text` is the critique.
 
-        Raises RewardFunctionError when the drop-in miscounts; a row it raises on has a
+        Raises RewardFunctionError when the drop-in miscounts. A row it raises on has a
         `user_error`.
         """
         if not items:
@@ -164,7 +164,7 @@ class CritiqueReward(Kind):
     async def _score_critiques(
         self, items: Sequence[ScoreItem], critiques: Sequence[Sequence[Critique]]
     ) -> list[list[ScoreResult]]:
-        """A result per critique; the scalar model reads those without a failure."""
+        """A result per critique. The scalar model reads those without a failure."""
         usable_items: list[ScoreItem] = []
         usable_texts: list[str] = []
         for item, group in zip(items, critiques, strict=True):

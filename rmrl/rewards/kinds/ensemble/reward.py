@@ -3,8 +3,8 @@ confidence bound.
 
     lower_bound = mean - k * std      over the members' (transformed) scores of one response
 
-The std is unbiased (divides by M - 1), as in `standardize` and the advantage estimators; there are
-at least two members. Large k is worst-case, k = 0 the mean; the penalty on disagreement is that of
+The std is unbiased (divides by M - 1), as in `standardize` and the advantage estimators. There are
+at least two members. Large k is worst-case, k = 0 the mean. The penalty on disagreement is that of
 reward-model ensembles in arXiv:2310.02743, with the std in place of its variance (which divides by
 M), so that k has no unit.
 """

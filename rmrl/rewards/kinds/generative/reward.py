@@ -76,12 +76,12 @@ class GenerativeReward(Kind):
         """Combination of n votes into one score: mean, median or majority (the most frequent value;
         equally frequent ones are averaged)."""
         min_votes: int = 1
-        """Votes that must be readable; with fewer the score is missing."""
+        """Votes that must be readable. With fewer the score is missing."""
         votes_until: dict[str, Any] = field(default_factory=dict)
         """{agree, at_most, within}: votes in rounds until `agree` of them are equal (or no further
-        apart than `within`), instead of sampling.n; {}: n at once."""
+        apart than `within`), instead of sampling.n. {}: n at once."""
         meta: dict[str, Any] = field(default_factory=dict)
-        """{path, keep}: a scalar model that reads the votes' texts; only the `keep` votes that it
+        """{path, keep}: a scalar model that reads the votes' texts. Only the `keep` votes that it
         scores highest count. It may have adapter, engine, label, label_weights and activation."""
         score_tokens: dict[str, float] = field(default_factory=dict)
         """Answers and their values, e.g. {"Yes": 1, "No": 0}: the score is the expected value of
@@ -90,16 +90,16 @@ class GenerativeReward(Kind):
         """score_tokens and verdict=ask or expect: no verdict where all answers together are less
         likely than this as the judge's next token."""
         question: str = ""
-        """The question without a drop-in; empty: a question on quality or, with `score_tokens`, on
+        """The question without a drop-in. empty: a question on quality or, with `score_tokens`, on
         correctness."""
         rubric: str = ""
         """Criteria of the verdict, in words, without a drop-in."""
         scale: list[float] = field(default_factory=lambda: [0.0, 10.0])
-        """Lowest and highest verdict of a judge without a drop-in; others do not count. []: any
+        """Lowest and highest verdict of a judge without a drop-in. Others do not count. []: any
         number."""
         normalize: bool = True
         """Without a drop-in: the score is the verdict's place from 0 to 1 on `scale`, or between
-        the lowest and the highest of a numeric `sampling.choice`; the verdict itself is column
+        the lowest and the highest of a numeric `sampling.choice`. The verdict itself is column
         `on_scale`. False: the score is the verdict itself."""
         fence: bool = True
         """Responses stand between markers that they cannot contain."""
@@ -291,7 +291,7 @@ class GenerativeReward(Kind):
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         """One verdict per item. Raises RewardFunctionError when the drop-in miscounts, ConfigError
-        for unusable answers; a row the drop-in raises on has a `user_error`."""
+        for unusable answers. A row the drop-in raises on has a `user_error`."""
         if not items:
             return []
         if self._server is not None:

@@ -68,7 +68,7 @@ class Table:
             self.games += ranking_games(order, outcome.scores)
 
     def advance(self, values: Sequence[float | None]) -> None:
-        """Replace `pairs` by those of the next round; [] when the schedule has ended. `values` are
+        """Replace `pairs` by those of the next round, [] when the schedule has ended. `values` are
         those of the current pairs."""
         assert self.schedule is not None
         try:
@@ -104,7 +104,7 @@ class Table:
         return columns
 
     def result(self, i: int, value: float | None, extra: dict[str, Any]) -> ScoreResult:
-        """The result of response `i` with the score `value`; None: it has no game."""
+        """The result of response `i` with the score `value`. None: it has no game."""
         texts: list[str] = []
         tokens_in = 0
         tokens_out = 0

@@ -38,7 +38,7 @@ class Game:
 
 
 def all_pairs(n: int, *, at_most: int, rng: random.Random) -> Schedule:
-    """Every pair once, in one round; with `at_most` > 0 that many pairs, such that all responses
+    """Every pair once, in one round. With `at_most` > 0 that many pairs, such that all responses
     play about as often."""
     if at_most:
         yield balanced_pairs(n, at_most, rng)
@@ -178,7 +178,7 @@ def tally(n: int, games: Sequence[Game]) -> tuple[list[float], list[int]]:
 
 
 def win_rates(n: int, games: Sequence[Game]) -> list[float | None]:
-    """Points per game, 0 .. 1; None for a response without a game."""
+    """Points per game, 0 .. 1, None for a response without a game."""
     return [
         points / played if played else None for points, played in zip(*tally(n, games), strict=True)
     ]

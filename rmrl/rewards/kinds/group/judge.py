@@ -80,7 +80,7 @@ class JudgeSettings:
     asks: bool = False
     """The judge is asked for its verdict on a pair behind its reasons."""
     keep: int = 0
-    """Votes of each comparison that a second model keeps; 0: there is none, and all count."""
+    """Votes of each comparison that a second model keeps. 0: there is none, and all count."""
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -160,7 +160,7 @@ class GroupJudge:
         )
 
     async def compare(self, comparisons: Sequence[Responses]) -> list[Outcome]:
-        """One verdict per comparison. Raises RewardFunctionError when the drop-in miscounts; a
+        """One verdict per comparison. Raises RewardFunctionError when the drop-in miscounts. A
         comparison it raises on is a `user_error`."""
         cases = await self._judge.rendered(lambda: self.cases(comparisons))
         readable = [case for case in cases if not case.read.empty]

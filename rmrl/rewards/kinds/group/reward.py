@@ -78,13 +78,13 @@ class GroupReward(Kind):
         """Value of a pair whose two orders disagree: tie, judgebench (a win beside a tie is a win)
         or average."""
         max_pairs: int = 0
-        """pairwise: pairs per prompt, at most; 0: all of them."""
+        """pairwise: pairs per prompt, at most. 0: all of them."""
         rounds: int = 0
-        """tournament: rounds; 0: log2 of the number of responses, rounded up."""
+        """tournament: rounds. 0: log2 of the number of responses, rounded up."""
         orders: int = 2
         """listwise: orders in which the responses are displayed."""
         question: str = ""
-        """The question without a drop-in; empty: which is better."""
+        """The question without a drop-in. empty: which is better."""
         rubric: str = ""
         """Criteria of the verdict, in words, without a drop-in."""
         reasoning: bool = False
@@ -105,7 +105,7 @@ class GroupReward(Kind):
         """Responses stand between markers that they cannot contain."""
         meta: dict[str, Any] = field(default_factory=dict)
         """{path, keep}: a scalar model that reads the texts of the sampling.n votes on a
-        comparison; only the `keep` votes that it scores highest count. As of kind generative."""
+        comparison. Only the `keep` votes that it scores highest count. As of kind generative."""
 
     roles: ClassVar[Mapping[str, Runner]] = {"main": "generate", "meta": "pooling"}
     further: ClassVar[Mapping[str, type]] = {"meta": MetaEntries}
@@ -177,7 +177,7 @@ class GroupReward(Kind):
     @classmethod
     def dropin_problem(cls, dropin: DropIn | None, options: Options, sampling: Sampling) -> str:
         """Say why the judge cannot be asked, or why a second model has no votes to choose from. The
-        answer ends a sentence; "" without a problem."""
+        answer ends a sentence, "" without a problem."""
         problem = asking_problem(
             options.verdict,
             sampling,
@@ -189,7 +189,7 @@ class GroupReward(Kind):
         return keep_problem(options.meta, sampling.n, "sampling.n")
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        """One score per item, from the games against the others of its group; a response that is
+        """One score per item, from the games against the others of its group. A response that is
         alone in it is `skipped`."""
         tables = self._tables(items)
         if self._options.how == "listwise":
@@ -217,7 +217,7 @@ class GroupReward(Kind):
         return with_cuts(results, left_out, how=self._spec.overlong, counts=self._context.counts)
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
-        """The judge's input of the first comparison of each item; empty for an item without one."""
+        """The judge's input of the first comparison of each item, empty for an item without one."""
         comparisons: list[tuple[int, ...]] = []
         for table in self._tables(items):
             orders: list[tuple[int, ...]] = []

@@ -54,7 +54,7 @@ class VerdictReading:
     """How the text of a judge without a drop-in is read."""
 
     choices: tuple[str, ...]
-    """Verdicts on a pair; empty where rankings are read."""
+    """Verdicts on a pair, empty where rankings are read."""
     no_preference: Literal["tie", "none"] = "tie"
     parser: Parser | None = None
     fenced: bool = True
@@ -108,7 +108,7 @@ def last_ranking(text: str, count: int) -> tuple[float, ...] | None:
 
 
 def outcome(case: Case, *, requested: int) -> Outcome:
-    """The mean of the votes that count; for a pair, the majority's verdict."""
+    """The mean of the votes that count. For a pair, the majority's verdict."""
     if case.read.empty:
         problem = case.read.problem or "the judge's input is empty: it has no token"
         return Outcome(None, "", (), "user_error", problem)

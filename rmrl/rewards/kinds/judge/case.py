@@ -54,7 +54,7 @@ class Choice:
 
     @property
     def failure(self) -> ScoreResult | None:
-        """The first critique without a score; None where all have one."""
+        """The first critique without a score, None where all have one."""
         for scored in self.scores:
             if scored.value is None:
                 detail = f"the meta model gave no score to a critique: {scored.detail}"

@@ -183,7 +183,7 @@ class Judge:
             case.votes.append(next(remaining) if sample.readable else Vote(sample))
 
     async def _asked(self, samples: Sequence[tuple[Case, JudgeSample]], asks: Asks) -> list[Vote]:
-        """The vote behind each sample; one without scores where the judge cannot be asked."""
+        """The vote behind each sample. One without scores where the judge cannot be asked."""
         votes = [Vote(sample) for _, sample in samples]
         texts = {place: asks.text(sample) for place, (_, sample) in enumerate(samples)}
         cases = {

@@ -4,7 +4,7 @@
 
 After Liu et al., "Inference-Time Scaling for Generalist Reward Modeling" (arXiv 2504.02495),
 section 4: a meta RM guides the vote, a scalar model that reads the query, the responses and one
-critique, and was trained to tell right critiques from wrong ones; the k_meta best of k votes count.
+critique, and was trained to tell right critiques from wrong ones. The k_meta best of k votes count.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ def keep_problem(entries: Mapping[str, Any], votes: int, source: str) -> str:
 class MetaModel:
     """A scalar model that reads the judge's question and one critique.
 
-    With a chat template the question's turns are followed by the critique as the assistant's;
-    without one it reads the pair (question, critique). Both are made inert for its own tokenizer,
+    With a chat template the question's turns are followed by the critique as the assistant's.
+    Without one it reads the pair (question, critique). Both are made inert for its own tokenizer,
     which adds a space to the marks of fences. Where they do not fit, the prompt and the responses
-    in the question are cut as `overlong` states; the critique never is.
+    in the question are cut as `overlong` states. The critique never is.
     """
 
     def __init__(self, spec: RewardSpec, context: KindContext, *, keep: int) -> None:

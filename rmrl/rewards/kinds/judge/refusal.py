@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _LOOKED_AT = 240
-"""Number of characters that are searched: refusals open a text; further down the same words are
+"""Number of characters that are searched: refusals open a text. Further down the same words are
 part of a judgement."""
 
 _UNABLE = (

@@ -1,7 +1,7 @@
 """`votes_until` of a judge: votes are sampled in rounds, and a response whose votes agree is not
 asked about again.
 
-    {agree: 3, at_most: 8}: 3 votes each; where not 3 of them are equal, as many more as could make
+    {agree: 3, at_most: 8}: 3 votes each. Where not 3 of them are equal, as many more as could make
     it 3, and so on, up to 8
 
 So clear responses cost `agree` votes and disputed ones up to `at_most` (adaptive self-consistency:
@@ -28,7 +28,7 @@ class VotesUntil:
     """When a judge has voted enough on one response."""
 
     agree: int
-    """Votes that must agree; the first round has as many."""
+    """Votes that must agree. The first round has as many."""
     at_most: int
     within: float = 0.0
     """Votes agree where the largest minus the smallest is not above this."""
@@ -38,7 +38,7 @@ class VotesUntil:
         return largest_agreement(values, self.within) >= self.agree
 
     def more(self, values: Sequence[float | None], asked: int) -> int:
-        """Return the number of votes to ask for next: the fewest that could bring agreement; 0
+        """Return the number of votes to ask for next: the fewest that could bring agreement, 0
         where it is reached, or `at_most` are asked. `values`: the votes so far, None where one
         could not be read."""
         lacking = self.agree - largest_agreement(values, self.within)

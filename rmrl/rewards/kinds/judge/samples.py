@@ -46,7 +46,7 @@ class JudgeSample:
         """(status, sentence) of a sample without a verdict.
 
         `problem`: that of the value which rm_postprocess returned. `reason`: why the text holds no
-        verdict; it precedes "in <the text>".
+        verdict. It precedes "in <the text>".
         """
         if self.output.failure:
             return self.output.failure, self.output.detail

@@ -46,7 +46,7 @@ def read_vote(
     prompt: str = "",
 ) -> Verdict:
     """The verdict in `text` that lies on `scale` (lowest, highest; without one any number) or is
-    one of `choices`; see `reader`.
+    one of `choices`. See `reader`.
 
     Where the text is one JSON object, its other entries become columns. `cut`: the text was ended
     by its token limit, so that a number at its very end may be the beginning of a longer one.
@@ -63,7 +63,7 @@ def read_vote(
 def parsed_vote(
     parser: Parser, text: str, *, scale: Sequence[float] = (), response: str = ""
 ) -> Verdict:
-    """The number in the group "score" of a user's own parser, if it lies on `scale`; its other
+    """The number in the group "score" of a user's own parser, if it lies on `scale`. Its other
     groups become columns."""
     match = parser.read(text, response=response)
     if match.timed_out:

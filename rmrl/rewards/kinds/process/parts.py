@@ -24,11 +24,11 @@ class Parts:
 
     texts: tuple[str, ...]
     ends: tuple[int, ...] | None
-    """Offsets in the response; None: a step does not occur there."""
+    """Offsets in the response. None: a step does not occur there."""
     prompt: Any = None
-    """A drop-in's own prompt; None: the item's rm_prompt."""
+    """A drop-in's own prompt. None: the item's rm_prompt."""
     whole: int = 0
-    """Number of steps before some were left out; 0: none was."""
+    """Number of steps before some were left out. 0: none was."""
 
     def only(self, numbers: Sequence[int]) -> Parts:
         """The steps of these numbers, counted from 0, and where they end in the whole response."""
@@ -39,7 +39,7 @@ class Parts:
 
 
 def cut_parts(response: str, separator: str, tokenizer: Any) -> Parts:
-    """The response cut at its own separators; the steps' texts have no special tokens."""
+    """The response cut at its own separators. The steps' texts have no special tokens."""
     ends = step_ends(cut_steps(response, separator))
     text, places = neutralised_with_map(response, tokenizer)
     texts: list[str] = []
@@ -83,7 +83,7 @@ def tagged_pieces(
     """Two pieces per step: the step without white space around it and with the tag behind it, and
     the joint to the next step ("" behind the last).
 
-    A tag inside a step is broken by a space; the `separator` that ends a step is removed.
+    A tag inside a step is broken by a space. The `separator` that ends a step is removed.
     """
     broken = f"{tag[:1]} {tag[1:]}" if len(tag.strip()) > 1 else tag
     pieces: list[str] = []

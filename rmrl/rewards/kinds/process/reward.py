@@ -1,4 +1,4 @@
-"""Kind `process`: a process reward model scores the steps of a response; the scores reach the
+"""Kind `process`: a process reward model scores the steps of a response. The scores reach the
 policy's tokens where the steps end.
 
 response -> steps -> prompt + steps through the chat template -> logits at the last token of each
@@ -61,7 +61,7 @@ class _Read:
 class ProcessReward(Kind):
     """A process reward model.
 
-    Responses are not fenced, since the model follows no instructions; their special tokens are
+    Responses are not fenced, since the model follows no instructions. Their special tokens are
     broken all the same.
     """
 
@@ -77,7 +77,7 @@ class ProcessReward(Kind):
         """auto (softmax over several labels, sigmoid of a single one), sigmoid (of the label's own
         logit) or none (the raw logit)."""
         to_tokens: bool = True
-        """Step scores reach the advantages as rewards of tokens; False: only the response's one
+        """Step scores reach the advantages as rewards of tokens. False: only the response's one
         score counts."""
 
     roles: ClassVar[Mapping[str, Runner]] = {"main": "token_pooling"}

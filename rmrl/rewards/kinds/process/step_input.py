@@ -18,10 +18,10 @@ class StepForm:
     """How the model is shown where a step ends."""
 
     separator: str = "\n\n"
-    """Text that ends a step; it belongs to the step that it ends. Empty: the whole response is one
+    """Text that ends a step. It belongs to the step that it ends. Empty: the whole response is one
     step."""
     step_token: str = ""
-    """Text behind each step at whose token the model scores the step, e.g. <extra_0>; empty: the
+    """Text behind each step at whose token the model scores the step, e.g. <extra_0>. empty: the
     last token of the step itself."""
     joint: str = ""
     """With `step_token`: the text between it and the next step, in the place of the separator."""

@@ -53,7 +53,7 @@ class Options:
     requests_per_minute: float | None = None
     """null: no limit."""
     max_tries: int = 5
-    """Tries of one request; only 429, 5xx and broken connections are retried."""
+    """Tries of one request. Only 429, 5xx and broken connections are retried."""
     batch_size: int = 16
     """openrlhf: responses per post."""
     template: str = ""
@@ -109,7 +109,7 @@ class RemoteReward(Kind):
         return list(starmap(_result, zip(outputs, requests, strict=True)))
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
-        """The text sent to the server; it tokenizes by itself."""
+        """The text sent to the server. It tokenizes by itself."""
         return [Rendered(_display(self._request(item)), ()) for item in items]
 
     def _request(self, item: ScoreItem) -> RewardRequest:
@@ -155,7 +155,7 @@ def http_spec(options: Options, where: str) -> HTTPSpec:
 
 
 def check_server(options: Options, where: str) -> list[str]:
-    """Problems of wire, address, key and numbers; each names its entry."""
+    """Problems of wire, address, key and numbers. Each names its entry."""
     problems: list[str] = []
     if options.wire not in tuple(WIRES):
         problems.append(

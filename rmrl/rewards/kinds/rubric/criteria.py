@@ -14,7 +14,7 @@ _SHOWN = 60
 
 
 class CriteriaError(ValueError):
-    """Criteria that cannot be read; the text is a sentence that names the entry."""
+    """Criteria that cannot be read. The text is a sentence that names the entry."""
 
     def __init__(self, sentence: str) -> None:
         # Halves of letters in a quoted entry would keep the sentence out of every file.
@@ -83,7 +83,7 @@ class Entry:
     where: str
     """Its place, for messages."""
     key: str = ""
-    """Field of an object under which the list stood; "": the list stood alone."""
+    """Field of an object under which the list stood. "": the list stood alone."""
 
     def text(self, *names: str, default: str | None = None) -> str:
         """The first of these fields that holds text; `default` where none does (None: it must)."""
@@ -111,14 +111,14 @@ class Entry:
         return float(value)
 
     def flag(self, name: str) -> bool:
-        """True or False; False where the field is absent."""
+        """True or False, False where the field is absent."""
         value = self.fields.get(name)
         if value is not None and not isinstance(value, bool):
             raise CriteriaError(f"{self.where}.{name}={value!r}: give true or false")
         return bool(value)
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A list of texts; () where the field is absent."""
+        """A list of texts, () where the field is absent."""
         values = _plain(self.fields.get(name))
         if values is None:
             return ()

@@ -23,7 +23,7 @@ def read_criteria(document: Any, *, where: str, form: str = "") -> tuple[Criteri
     """The criteria of a list, of an object around one, or of the JSON text of either. Entries of a
     list may be JSON texts of objects too.
 
-    `form`: an entry of FORMS; "": found by the fields of the first
+    `form`: an entry of FORMS. "": found by the fields of the first
     criterion that is no plain text. Raises CriteriaError,
     whose sentence begins with `where` and names the entry; NoCriteriaError for an empty list or
     text.

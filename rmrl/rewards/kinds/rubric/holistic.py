@@ -1,7 +1,7 @@
 """Kind `rubric` with `combine: holistic`: the judge reads all criteria at once and writes one
 number.
 
-It is a generative reward whose criteria may differ from row to row; it runs on servers too.
+It is a generative reward whose criteria may differ from row to row. It runs on servers too.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class HolisticRubric(GenerativeReward):
         return neutraliser(self._judge.tokenizer)
 
     def rubric_of(self, item: ScoreItem) -> str:
-        """The criteria, numbered, with weights other than 1; their texts are made inert, as the
+        """The criteria, numbered, with weights other than 1. Their texts are made inert, as the
         response's is. Raises CriteriaError."""
         judged = self._criteria.of(item)
         lines: list[str] = []
@@ -60,7 +60,7 @@ class HolisticRubric(GenerativeReward):
         return "\n".join(lines)
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        """One result per item, as `GenerativeReward.score`; rows without criteria have a
+        """One result per item, as `GenerativeReward.score`. Rows without criteria have a
         `user_error`."""
         problems = list(map(self._criteria.problem, items))
         judged: list[ScoreItem] = [

@@ -99,7 +99,7 @@ class _Asked:
 
 
 class RubricReward(Kind):
-    """A judge of criteria, each by the probabilities of its answers; nothing is written or
+    """A judge of criteria, each by the probabilities of its answers. Nothing is written or
     parsed. Raises ConfigError where an answer of the configured criteria is not one token."""
 
     Options: ClassVar[type[Options]] = Options
@@ -205,14 +205,14 @@ class RubricReward(Kind):
 
     @classmethod
     def file_content(cls, options: Options) -> str:
-        """The criteria of the file that `criteria` names; "" where it names none."""
+        """The criteria of the file that `criteria` names, "" where it names none."""
         if not isinstance(options.criteria, str):
             return ""
         return repr(RowCriteria(options, "rubric").configured)
 
     @classmethod
     def missing_references(cls, spec: RewardSpec, items: Sequence[ScoreItem]) -> list[str]:
-        """Why each row has no criteria; "" where it has."""
+        """Why each row has no criteria, "" where it has."""
         criteria = RowCriteria(spec.options, f"reward.specs.{spec.name}")
         return [criteria.problem(item) for item in items]
 
@@ -348,7 +348,7 @@ class RubricReward(Kind):
             yield rows
 
     def _choose_tokens(self, asked: _Asked, judged: Judged, reads: tuple[Rendered, ...]) -> None:
-        """Set the inputs of a row and the tokens of the answers to each; a problem where an answer
+        """Set the inputs of a row and the tokens of the answers to each. A problem where an answer
         is not one token."""
         answers: list[ScoreTokens] = []
         for number, criterion, read in zip(judged.numbers, judged.criteria, reads, strict=True):

@@ -40,11 +40,11 @@ class Options:
     """Criteria of every row: a list, or the path of a .toml, .json or .yaml file."""
     criteria_from: str = ""
     """Field of the row with its own criteria, ground_truth or extra_info.<key>: a list, or its
-    JSON. They follow `criteria`, if there are any; without those every row must have some, and an
+    JSON. They follow `criteria`, if there are any. Without those every row must have some, and an
     empty list is none."""
     form: str = ""
     """Form of the criteria: own, texts, healthbench, open_instruct, verifiers, harbor or
-    package.module:name; "": found by the fields of the first one."""
+    package.module:name. "": found by the fields of the first one."""
     combine: str = "weighted_mean"
     """weighted_mean, signed_mean or all_pass over the criteria, or holistic: one call in which the
     judge writes one number."""
@@ -53,21 +53,21 @@ class Options:
     pass_at: float = 0.5
     """Value from which a criterion counts as met, for all_pass and must_have."""
     hard: bool = False
-    """The value of a criterion is that of the likeliest answer; False: the expected value."""
+    """The value of a criterion is that of the likeliest answer. False: the expected value."""
     min_label_mass: float = 0.0
     """No verdict where the answers to a criterion together are less likely than this as the judge's
     next token. With holistic: for verdict=ask and expect."""
     columns: list[str] = field(default_factory=list[str])
-    """Names and tags of rows' own criteria that have a column each; others have one by their
+    """Names and tags of rows' own criteria that have a column each. Others have one by their
     place."""
     dropout: float = 0.0
     """Share of the criteria that is left out, another one in every step of training."""
     dropout_everywhere: bool = False
     """Criteria are left out in validation and offline scoring too, the same ones each time."""
     question: str = ""
-    """holistic: the question; "": how well the response meets the criteria."""
+    """holistic: the question. "": how well the response meets the criteria."""
     scale: list[float] = field(default_factory=lambda: [0.0, 10.0])
-    """holistic: lowest and highest number; the score is the number's place between them."""
+    """holistic: lowest and highest number. The score is the number's place between them."""
     votes: str = "mean"
     """holistic: combination of sampling.n numbers: mean, median or majority."""
     verdict: str = "parse"
@@ -131,7 +131,7 @@ class RowCriteria:
         return Judged(judging, tuple(i + 1 for i in positions), len(criteria))
 
     def problem(self, item: ScoreItem) -> str:
-        """Why a row has no criteria; "" where it has."""
+        """Why a row has no criteria, "" where it has."""
         try:
             self.of(item)
         except CriteriaError as error:

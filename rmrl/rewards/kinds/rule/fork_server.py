@@ -1,4 +1,4 @@
-"""A process that imports rules and forks workers with these imports; a hang then costs its time-out
+"""A process that imports rules and forks workers with these imports. A hang then costs its time-out
 and milliseconds.
 
 It runs no rule itself, so no rule can make it hang or crash. It is a plain subprocess like every
@@ -79,7 +79,7 @@ def _import(source: FunctionSource, rules: dict[FunctionSource, Rule]) -> list[A
 
 
 def _fork(channel: socket.socket, ends: list[int], rules: dict[FunctionSource, Rule]) -> int:
-    """Process id of a worker with a socket and a standard output, `ends`; it does not return in the
+    """Process id of a worker with a socket and a standard output, `ends`. It does not return in the
     worker itself."""
     worker_end, output = ends
     parent = os.getpid()

@@ -9,7 +9,7 @@ those of a rule that has cost a worker go apart, as a call that hangs holds up w
 One thread of the parent owns all workers. A worker reports when each call starts and ends, so a
 call's deadline counts from its start (queueing is never a time-out) and a hang is attributed to
 exactly one call. The deadline is one of the worker's own time (`own_time`): a machine that stops or
-starves a worker times out no good row. A worker past the deadline is killed and replaced; the rest
+starves a worker times out no good row. A worker past the deadline is killed and replaced. The rest
 of its chunk goes back to the queue. Workers are started with `subprocess`, never forked from the
 parent: they inherit neither torch nor Ray state, and `__main__` is not imported again. They die
 with the parent. Where a rule costs worker after worker, the next ones are forked by a subprocess
@@ -110,7 +110,7 @@ class _Job:
         return calls
 
     def settle(self, call: _Call, result: ScoreResult) -> None:
-        """Record one verdict; the last one resolves the future."""
+        """Record one verdict. The last one resolves the future."""
         self.results[call.index] = result
         self.settled += 1
         if self.settled == len(self.results):
@@ -272,7 +272,7 @@ class RulePool:
 
 
 class _Dispatcher:
-    """The thread that owns the workers; only `add` and `close` are called from others."""
+    """The thread that owns the workers. Only `add` and `close` are called from others."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

@@ -4,7 +4,7 @@ extra_info=None)`.
 A function of TRL's form or a class of ms-swift's also works (`dropins.signatures`). It runs in a
 pool of killable processes. It returns a number (bool and numpy scalars count), None for "no
 verdict", or a dict with "score" plus extra columns. A row on which it raises or returns anything
-else has no verdict, status "user_error"; it is never a 0.
+else has no verdict, status "user_error". It is never a 0.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def groups_of(items: Sequence[ScoreItem]) -> list[list[int]]:
 
 
 def unpacked(answer: ScoreResult, count: int) -> list[ScoreResult]:
-    """The results of one group's responses; a time-out or a lost worker is the result of all."""
+    """The results of one group's responses. A time-out or a lost worker is the result of all."""
     if GROUP not in answer.extra:
         return [answer] * count
     share = answer.latency_s / count

@@ -63,14 +63,14 @@ class Plain:
         return self.ended()
 
     def wait(self) -> int | None:
-        """Exit code, negative for a signal; None: the process did not end within KILL_WAIT_S."""
+        """Exit code, negative for a signal. None: the process did not end within KILL_WAIT_S."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(KILL_WAIT_S)
         return self._process.returncode
 
 
 class Forked:
-    """A process that the nursery forked; the nursery reaps it."""
+    """A process that the nursery forked. The nursery reaps it."""
 
     def __init__(self, pid: int, nursery: Nursery) -> None:
         self.pid = pid
@@ -78,7 +78,7 @@ class Forked:
         self._watch = os.pidfd_open(pid)
 
     def ended(self) -> bool:
-        """Whether the process is gone; it ends with the nursery."""
+        """Whether the process is gone. It ends with the nursery."""
         return self._ends_within(0.0)
 
     def ready_to_reap(self) -> bool:
@@ -86,7 +86,7 @@ class Forked:
         return self.ended() and not self._nursery.busy
 
     def wait(self) -> int | None:
-        """Exit code, negative for a signal; None: the process did not end within KILL_WAIT_S."""
+        """Exit code, negative for a signal. None: the process did not end within KILL_WAIT_S."""
         if not self._ends_within(KILL_WAIT_S):
             return None
         os.close(self._watch)
@@ -126,7 +126,7 @@ class WorkerProcess:
         self.channel.sendall(frame(data))
 
     def receive(self) -> tuple[list[list[Any]], bool]:
-        """(all whole messages that have arrived, whether the line is still open); never waits."""
+        """(all whole messages that have arrived, whether the line is still open). Never waits."""
         self.channel.settimeout(0)
         is_open = True
         try:
@@ -163,7 +163,7 @@ class WorkerProcess:
         return STILL_THERE
 
     def reaped(self) -> bool:
-        """Whether nothing of an ended process is left, not even its number; never waits."""
+        """Whether nothing of an ended process is left, not even its number. Never waits."""
         if not self.process.ready_to_reap():
             return False
         self.process.wait()
@@ -193,7 +193,7 @@ class Nursery:
         self.ready: set[FunctionSource] = set()
         """Rules that forked workers have."""
         self._requested: list[FunctionSource] = []
-        """Rules in the order of their requests; the import of the last one may be under way."""
+        """Rules in the order of their requests. The import of the last one may be under way."""
         self.busy = False
         """An import is under way."""
         self._unfit = ""
@@ -273,7 +273,7 @@ class Nursery:
 
 def _kill_descendants(pid: int) -> None:
     """Kill what a process started, in sessions of their own too. It is stopped first and starts no
-    more; its children's children become its own when those end (`rule.worker`)."""
+    more. Its children's children become its own when those end (`rule.worker`)."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGSTOP)
     for _ in range(_MOST_ROUNDS):

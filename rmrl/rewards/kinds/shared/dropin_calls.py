@@ -61,10 +61,10 @@ def call_dropin(
     rest: tuple[Any, ...] = (),
     row: str = "response",
 ) -> list[Any]:
-    """The entry that the function returns for each row; a `RowError` where it raises on that row.
+    """The entry that the function returns for each row. A `RowError` where it raises on that row.
 
     `columns`: arguments by position, each with one entry per row; `rest`: those that follow them,
-    the same for all rows. `named`: keyword arguments, passed where the signature names them; a
+    the same for all rows. `named`: keyword arguments, passed where the signature names them. A
     column that is None is passed as None. `responses`, `row`: see `Batched`. Raises
     RewardFunctionError where another number of entries is returned.
     """

@@ -38,7 +38,7 @@ class RenderThread:
         self._thread: threading.Thread | None = None
 
     async def __call__(self, work: Callable[[], Result]) -> Result:
-        """The result of `work()`; raises what it raises."""
+        """The result of `work()`. Raises what it raises."""
         if self._thread is None:
             self._jobs = queue.SimpleQueue()
             jobs = (self._jobs,)
@@ -49,7 +49,7 @@ class RenderThread:
         return await asyncio.wrap_future(future)
 
     def close(self) -> None:
-        """End the thread after what is under way; a later call starts another one. Safe to call
+        """End the thread after what is under way. A later call starts another one. Safe to call
         twice, and where nothing was ever rendered."""
         if self._thread is not None:
             self._jobs.put(None)
@@ -118,11 +118,11 @@ async def answers_in_parts(
     """Render `parts` (of `rows` in all, PART_ROWS in each) and `send` each to the engine of `role`
     as soon as it is there.
 
-    `at_most`: number of parts that wait for answers at a time, since each holds its requests; the
+    `at_most`: number of parts that wait for answers at a time, since each holds its requests. The
     next one is rendered when one of them is answered. None: any number.
 
     Returns the parts and the results of `send`, both joined. Raises what rendering or `send`
-    raises; then nothing more is sent.
+    raises. Then nothing more is sent.
     """
     entries: list[Entry] = []
     sent: list[asyncio.Task[Sequence[Result]]] = []

@@ -41,7 +41,7 @@ class Usage:
     cpu_s: float
     """CPU seconds of all its threads, the running ones included."""
     delays: Mapping[int, float] = field(default_factory=dict)
-    """Thread -> seconds that it was ready to run and did not; a wait that still goes on is not
+    """Thread -> seconds that it was ready to run and did not. A wait that still goes on is not
     included."""
     states: str = "S"
     """Letters of /proc/<pid>/stat, one for each thread."""
@@ -76,7 +76,7 @@ class OwnTime:
         """Process -> how long it is known to be ready and not to run, beyond `Usage.delays`."""
 
     def look(self, now: float, family: Mapping[int, Usage]) -> float:
-        """Add the time since the last look; return what counts of all.
+        """Add the time since the last look. Return what counts of all.
 
         `family`: the process, first, and those below it; {} where nothing is known of it.
         """
@@ -132,7 +132,7 @@ def family_usage(pid: int) -> dict[int, Usage]:
 
 
 def _usage(pid: int, children: list[int]) -> Usage:
-    """Figures of one process; its children are added to `children`."""
+    """Figures of one process. Its children are added to `children`."""
     # The number of another process's CPU clock, see clock_getcpuclockid(3).
     cpu_s = time.clock_gettime((~pid << 3) | 2)
     states = ""
@@ -147,7 +147,7 @@ def _usage(pid: int, children: list[int]) -> Usage:
 
 
 def _text(path: Path) -> str:
-    """The text of a file under /proc; "" where the thread has ended or the kernel has no such
+    """The text of a file under /proc, "" where the thread has ended or the kernel has no such
     file."""
     try:
         return path.read_bytes().decode("ascii", "replace")

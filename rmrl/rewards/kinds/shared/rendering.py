@@ -136,7 +136,7 @@ def preprocess(
 ) -> list[Any]:
     """rm_preprocess on all items; messages it returns get a note on their fences (`with_note`).
 
-    `displayed`: the `exhibits` of the items; None: they are not fenced. Further arguments that
+    `displayed`: the `exhibits` of the items. None: they are not fenced. Further arguments that
     rm_preprocess may name: `fences`, one `Fence` per response, whether or not the responses stand
     in them, and `responses`, inert and without a fence. A row on which it raises has a `RowError`
     in the place of its input. Raises RewardFunctionError when rm_preprocess returns another number

@@ -45,7 +45,7 @@ class Batched:
     call: Callable[[Sequence[int]], Any]
     """Call of the function with the rows at some positions, for a list of as many entries."""
     responses: Sequence[str | Sequence[str]]
-    """The response of each row, as the policy wrote it; several where a row compares them."""
+    """The response of each row, as the policy wrote it. Several where a row compares them."""
     what: str
     """Name in error texts: "rm_preprocess of reward 'judge'"."""
     noun: str
@@ -56,7 +56,7 @@ class Batched:
     """Name of a row in error texts: "response", "comparison"."""
 
     def rows(self) -> list[Any]:
-        """The returned entry of each row; a `RowError` where the call raised on that row alone.
+        """The returned entry of each row. A `RowError` where the call raised on that row alone.
 
         There is one call with all rows. Where it raises, there is one call per row, then one with
         all rows that did not raise: an entry may depend on the other rows. Raises
@@ -125,7 +125,7 @@ def _beginning(response: str) -> str:
 def checked_length(
     returned: Any, expected: int, *, what: str, noun: str, row: str = "response"
 ) -> list[Any]:
-    """`returned` as a list of `expected` entries; never broadcast, never cut."""
+    """`returned` as a list of `expected` entries. Never broadcast, never cut."""
     if isinstance(returned, str | bytes | Mapping) or not hasattr(returned, "__len__"):
         raise RewardFunctionError(
             f"{what} returned {type(returned).__name__}; a list with one {noun} per {row} is needed"

@@ -17,7 +17,7 @@ _PREFIX = "extra_info."
 def row_fields(item: ScoreItem, fields: Mapping[str, Any]) -> str:
     """Return the row's entries of the post as the text of a JSON object with sorted keys.
 
-    `fields`: entry -> field of the row; {}: the entries of `extra_info.nemo_gym`, or of
+    `fields`: entry -> field of the row. {}: the entries of `extra_info.nemo_gym`, or of
     `extra_info`. Entries without a value are left out: a column of a table has null where another
     row has a value.
     """

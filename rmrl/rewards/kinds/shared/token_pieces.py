@@ -81,7 +81,7 @@ def kept_numbers(total: int, count: int, *, how: str) -> list[int]:
 def shares(lengths: Sequence[int], keep: int) -> list[int]:
     """Number of tokens that each text keeps, `keep` together.
 
-    All texts keep equally many, as long as they have that many; the rest goes to the longest.
+    All texts keep equally many, as long as they have that many. The rest goes to the longest.
     """
     counts = [0] * len(lengths)
     rest = keep

@@ -58,7 +58,7 @@ class _Text:
 
 
 def tokenize(read: Any, tokenizer: Any, *, generation_prompt: bool, where: str) -> Rendered:
-    """One input; see `tokenize_all`."""
+    """One input. See `tokenize_all`."""
     return tokenize_all([read], tokenizer, generation_prompt=generation_prompt, where=where)[0]
 
 
@@ -142,7 +142,7 @@ def tokenize_ends(
     groups: Sequence[Sequence[Any]], tokenizer: Any, *, end: str, where: str
 ) -> list[tuple[Rendered, ...]]:
     """`tokenize_all` (with a generation prompt) of inputs, strings or messages, that are equal up
-    to their last `end` in each group; most of each group is tokenized once.
+    to their last `end` in each group. Most of each group is tokenized once.
 
     The first two inputs of a group are tokenized whole. Where both have the same tokens in front of
     those of the text from `end` on, these tokens stand in front of every other input's too: a

@@ -142,7 +142,7 @@ def new_fence(text: str, *, salt: str = "") -> Fence:
 
 
 def prepare(response: str, tokenizer: Any | None = None) -> str:
-    """`response` made inert for the judge with this tokenizer; see `neutraliser`."""
+    """`response` made inert for the judge with this tokenizer. See `neutraliser`."""
     return neutraliser(tokenizer)(response)
 
 

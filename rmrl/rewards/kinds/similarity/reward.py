@@ -46,7 +46,7 @@ class Compared:
     response: str
     references: tuple[str, ...] = ()
     missing: str = ""
-    """Why there are no references; "" where there are."""
+    """Why there are no references, "" where there are."""
     left_out: int = 0
     """Tokens that were cut from all of them (`overlong`)."""
 
@@ -110,12 +110,12 @@ class SimilarityReward(Kind):
 
     @classmethod
     def missing_references(cls, spec: RewardSpec, items: Sequence[ScoreItem]) -> list[str]:
-        """Why each row has no reference to compare with; "" where it has one."""
+        """Why each row has no reference to compare with, "" where it has one."""
         options: SimilarityReward.Options = spec.options
         return [own_references(item, options.reference).missing for item in items]
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        """One score per item; a row without a reference is a `user_error` that names the row and
+        """One score per item. A row without a reference is a `user_error` that names the row and
         the field."""
         with self._context.preparing("main"):
             compared = await self._context.render(lambda: self._fitted(self._compared(items)))
@@ -270,7 +270,7 @@ def _are_texts(values: Sequence[Any]) -> bool:
 
 
 def cosines_of(vectors: Sequence[EmbedOutput]) -> list[float]:
-    """Cosines of the first unit vector with each other one; [] where one is missing or not
+    """Cosines of the first unit vector with each other one, [] where one is missing or not
     finite. Raises RewardError for vectors of different lengths."""
     lengths = [len(output.vector) for output in vectors]
     if not vectors or 0 in lengths or any(output.failure for output in vectors):

@@ -53,12 +53,12 @@ class TeacherReward(Kind):
         """Entries that only this kind has."""
 
         clip: float = 10.0
-        """Largest size of a token's log-ratio, in nats; 0: any."""
+        """Largest size of a token's log-ratio, in nats. 0: any."""
         prompt: str = "policy"
         """policy: the teacher reads the prompt as the policy did; rm_prompt: it reads the row's
         rm_prompt through its own chat template, which may hold more than the policy knows."""
         to_tokens: bool = True
-        """The log-ratios are rewards of their tokens; False: the mean log p_teacher is the
+        """The log-ratios are rewards of their tokens. False: the mean log p_teacher is the
         response's score, like that of any other reward."""
 
     roles: ClassVar[Mapping[str, Runner]] = {"main": "generate"}
@@ -137,7 +137,7 @@ class TeacherReward(Kind):
             yield list(map(_read, some, self._prompts(some), self._responses(some)))
 
     def _prompts(self, items: Sequence[ScoreItem]) -> list[Rendered]:
-        """The policy's prompt tokens; the teacher's chat template where no policy has read the
+        """The policy's prompt tokens. The teacher's chat template where no policy has read the
         prompt, or where the teacher reads another one."""
         prompts: list[Rendered | None] = []
         texts: list[Any] = []

@@ -11,7 +11,7 @@ prints a line `<ready>` before it starts the candidate, and at the end a line `<
 the verdicts as JSON, and their HMAC-SHA256 with the job's secret, so that no other line is taken
 for them. The job is read before any code of the candidate runs.
 
-The files use only the standard library of any Python from 3.10 on; their imports of each other are
+The files use only the standard library of any Python from 3.10 on. Their imports of each other are
 for type checkers, and are left out of the text.
 """
 

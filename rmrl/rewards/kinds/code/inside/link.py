@@ -69,7 +69,7 @@ class Far:
 
 
 class FarIterator(Far):
-    """An iterator of the candidate; every value is fetched when it is wanted."""
+    """An iterator of the candidate. Every value is fetched when it is wanted."""
 
     def __iter__(self) -> Any:
         return self
@@ -210,7 +210,7 @@ class Link(Codec):
         return False
 
     def write(self, data: bytes) -> None:
-        """Send bytes; the candidate may not be reading."""
+        """Send bytes. The candidate may not be reading."""
         os.set_blocking(self.requests, False)
         while data:
             if not self.ready([], [self.requests]):

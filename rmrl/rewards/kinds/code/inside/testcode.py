@@ -73,7 +73,7 @@ def imported(tree: ast.Module) -> dict[str, str]:
 
 
 def dotted(node: ast.expr, names: dict[str, str]) -> str:
-    """Return the path of a name, an attribute or an entry, e.g. os.environ for os.environ["A"]; ""
+    """Return the path of a name, an attribute or an entry, e.g. os.environ for os.environ["A"], ""
     where it does not begin with an imported name."""
     parts: list[str] = []
     while isinstance(node, (ast.Attribute, ast.Subscript)):
@@ -96,7 +96,7 @@ def has_assertion(tree: ast.Module) -> bool:
 
 
 def run_cases(tree: ast.Module, namespace: dict[str, Any]) -> int:
-    """Run the functions test* without arguments and the TestCases that a test defines; return how
+    """Run the functions test* without arguments and the TestCases that a test defines. Return how
     many ran. Raises what a function raises, AssertionError for the first failure of a TestCase."""
     count = 0
     for statement in tree.body:
@@ -111,7 +111,7 @@ def run_cases(tree: ast.Module, namespace: dict[str, Any]) -> int:
 
 
 def run_test_case(kind: Any) -> int:
-    """Run the methods of a class if it is a TestCase; return how many ran."""
+    """Run the methods of a class if it is a TestCase. Return how many ran."""
     unittest = sys.modules.get("unittest")
     if unittest is None or not isinstance(kind, type) or not issubclass(kind, unittest.TestCase):
         return 0

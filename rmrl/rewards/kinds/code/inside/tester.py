@@ -90,7 +90,7 @@ class Names(dict[str, Any]):
 
 
 def prepared(job: Any) -> Names | None:
-    """Return the globals that the row's prompt and setup make without the candidate; None for a
+    """Return the globals that the row's prompt and setup make without the candidate, None for a
     setup that needs a name of the candidate. Raises TestsError for one that fails otherwise."""
     namespace = names_of_prompt(job)
     for name in tested_names(job):

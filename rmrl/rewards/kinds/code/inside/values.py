@@ -18,7 +18,7 @@ class Codec:
         self.known: dict[int, int] = {}
         """id of an object in `objects` -> its number."""
         self.shared: list[Any] = []
-        """Lists, dicts, sets and deques of the call that is answered; both sides have them."""
+        """Lists, dicts, sets and deques of the call that is answered. Both sides have them."""
         self.numbers: dict[int, int] = {}
         """id -> place in `shared`, while the answer is packed."""
 

@@ -13,7 +13,7 @@ class Form:
     """One form."""
 
     key: str
-    """Field of an object around the list of criteria, such as a whole file; "": a list alone."""
+    """Field of an object around the list of criteria, such as a whole file. "": a list alone."""
     matches: Callable[[Entry], bool]
     """Whether the first entry of a list is of this form. At most one form may match."""
     criterion: Callable[[Entry], Criterion]

@@ -52,7 +52,7 @@ def _choices(entry: Entry) -> tuple[tuple[str, float], ...]:
 
 
 def criterion(entry: Entry) -> Criterion:
-    """The criterion of an entry; raises CriteriaError."""
+    """The criterion of an entry. Raises CriteriaError."""
     choices = _choices(entry)
     if entry.flag("negate"):
         choices = tuple((text, 1.0 - value) for text, value in choices)

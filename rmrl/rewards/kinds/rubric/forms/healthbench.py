@@ -1,6 +1,6 @@
 """HealthBench: `rubrics`: [{"criterion": text, "points": number, "tags": [text, ...]}].
 
-Points below 0 are for faults; the judge is asked whether the criterion is met, not whether that is
+Points below 0 are for faults. The judge is asked whether the criterion is met, not whether that is
 good (healthbench_eval.py of openai/simple-evals at 9e2fafd; arXiv 2505.08775).
 """
 
@@ -16,7 +16,7 @@ def matches(entry: Entry) -> bool:
 
 
 def criterion(entry: Entry) -> Criterion:
-    """The criterion of an entry; raises CriteriaError."""
+    """The criterion of an entry. Raises CriteriaError."""
     if entry.fields.get("points") is None:
         raise CriteriaError(f"{entry.where} has no points: give a number")
     return Criterion(

@@ -23,7 +23,7 @@ def matches(entry: Entry) -> bool:
 
 
 def criterion(entry: Entry) -> Criterion:
-    """The criterion of an entry; raises CriteriaError."""
+    """The criterion of an entry. Raises CriteriaError."""
     return Criterion(
         text=entry.text(*_TEXTS),
         weight=entry.number("weight", 1.0),

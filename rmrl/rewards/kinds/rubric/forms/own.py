@@ -1,4 +1,4 @@
-"""rmrl's own form: [{text, weight, choices, name, tags, must_have}]; all but `text` may be left
+"""rmrl's own form: [{text, weight, choices, name, tags, must_have}]. All but `text` may be left
 out."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def matches(entry: Entry) -> bool:
 
 
 def criterion(entry: Entry) -> Criterion:
-    """The criterion of an entry; raises CriteriaError."""
+    """The criterion of an entry. Raises CriteriaError."""
     for name, value in entry.fields.items():
         if name not in _FIELDS and value is not None:
             hint = did_you_mean(str(name), list(_FIELDS))

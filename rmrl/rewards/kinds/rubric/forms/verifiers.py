@@ -1,7 +1,7 @@
 """verifiers: a file with `criteria`: [{"name": text, "text": text, "weight": number, "choices":
 [worst, ..., best]}].
 
-Without `choices` the answers are no and yes; a weight below 0 is refused there, and so here
+Without `choices` the answers are no and yes. A weight below 0 is refused there, and so here
 (RubricJudge in verifiers/v1/judges/rubric.py of PrimeIntellect-ai/verifiers at 02e49f1). The older
 JudgeRubric and RubricGroup hold functions instead of criteria: `kind: rule`.
 """
@@ -23,7 +23,7 @@ def matches(entry: Entry) -> bool:
 
 
 def criterion(entry: Entry) -> Criterion:
-    """The criterion of an entry; raises CriteriaError."""
+    """The criterion of an entry. Raises CriteriaError."""
     weight = entry.number("weight", 1.0)
     if weight < 0:
         raise CriteriaError(
