@@ -71,7 +71,7 @@ from rmrl.trainer.check_strategy import (
 )
 from rmrl.trainer.check_teachers import teacher_advice, teacher_problems
 from rmrl.trainer.cost import say_cost
-from rmrl.trainer.device_defaults import choose_shares, fill_training
+from rmrl.trainer.device_defaults import choose_shares, fill_training, standing_choices
 from rmrl.trainer.fitting import fitting_advice
 from rmrl.trainer.plan import Extras, memory_plan
 from rmrl.trainer.policy_judge import on_all_devices, policy_of
@@ -469,6 +469,8 @@ def _check_memory(
     engines, shares = choose_shares(
         config, engines, plan_with(engines), gpu_bytes=devices.total_bytes()
     )
+    if devices.kind == "cuda":
+        lines += standing_choices(config, engines)
     for line in [*shares, *lines]:
         _log.info(line)
     plan = plan_with(engines)

@@ -26,6 +26,7 @@ from rmrl.cluster.pools import device_count
 from rmrl.config.schema import Config, CriticConfig, ModelConfig, TrainedConfig
 from rmrl.errors import MemoryPlanError
 from rmrl.inference.engine_facts import rollout_facts
+from rmrl.inference.settings import REWARD_SEQUENCES, ROLLOUT_SEQUENCES
 from rmrl.rewards.residency import EnginePlan
 from rmrl.trainer.plan import ROLLOUT, planned_tokens, rollout_reserve
 from rmrl.trainer.train_memory import gathered, lives_in_host_memory
@@ -171,6 +172,25 @@ def fill_training(
     for role in roles:
         role.fill_usual()
     return []
+
+
+def standing_choices(config: Config, engines: Sequence[EnginePlan]) -> list[str]:
+    """Return a line for each null on CUDA that needs no plan, with the reason."""
+    part = config.actor_rollout_ref
+    lines: list[str] = []
+    if part.rollout.max_num_seqs is None:
+        lines.append(
+            f"actor_rollout_ref.rollout.max_num_seqs={ROLLOUT_SEQUENCES['cuda']}: samples that are"
+            " decoded together share the reading of the weights"
+        )
+    if engines and config.reward.engine.max_num_seqs is None:
+        lines.append(f"reward.engine.max_num_seqs={REWARD_SEQUENCES['cuda']}: likewise")
+    if part.model.use_remove_padding is None:
+        lines.append(
+            "actor_rollout_ref.model.use_remove_padding: rows are packed if a kernel made for it"
+            " (torch's varlen attention, flash-attention) takes the model: no time goes to padding"
+        )
+    return lines
 
 
 def choose_shares(

@@ -290,6 +290,22 @@ def test_engines_of_a_7b_take_what_others_leave(
     ]
 
 
+def test_each_null_is_said_with_its_reason(
+    seven_b: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    on_gpus(seven_b, free_gib=140)
+    said = "\n".join(caplog.messages)
+    assert f"{ROLLOUT}.max_num_seqs=512: " in said
+    assert f"{MODEL}.use_remove_padding: rows are packed if " in said
+    assert "reward.engine.max_num_seqs" not in said  # no reward has an engine
+    caplog.clear()
+    seven_b.actor_rollout_ref.rollout.max_num_seqs = 64
+    seven_b.actor_rollout_ref.model.use_remove_padding = False
+    on_gpus(seven_b, free_gib=140)
+    assert "max_num_seqs" not in "\n".join(caplog.messages)
+
+
 def test_a_typed_share_of_the_rollout_stays(seven_b: Config) -> None:
     seven_b.actor_rollout_ref.rollout.gpu_memory_utilization = 0.4
     plan = on_gpus(seven_b, free_gib=79)
