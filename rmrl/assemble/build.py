@@ -167,7 +167,6 @@ def _environment(plan: EnginePlan, budget: Budget) -> dict[str, str]:
         threads=spec.threads,
         batch_invariant=spec.batch_invariant,
         exact_pinned=budget.exact_pinned,
-        # Judges and teachers need no log-probabilities after the temperature. The second runner
-        # does not read token types, which pairs have.
-        second_runner=spec.runner == "generate",
+        # Judges and teachers need no log-probabilities after the temperature, nor do scores.
+        second_runner=True,
     )

@@ -36,6 +36,8 @@ GRAPH_OFFLOAD_SINCE = Version("0.32")
 PAIRS_SINCE = Version("0.32")
 """Release whose scores of pairs with token types were tested and right. The same test failed with
 0.24; why was not looked into."""
+TYPE_RANGES_SINCE = Version("0.33")
+"""First release that asks where a pair's second part ends."""
 ADAPTERS_SINCE = Version("0.32")
 """Release whose LoRA adapters were tested, beside rows without one and through sleeps."""
 SECOND_RUNNER_SINCE = Version("0.32")
@@ -242,6 +244,17 @@ def refuse_pairs(path: str) -> None:
             f"'{path}' reads pairs with token types, which vLLM {PAIRS_SINCE} or newer scores"
             f" right, and {version} is installed; install a newer one, or use engine.name=hf"
         )
+
+
+def pair_argument(token_type_ids: Sequence[int]) -> dict[str, Any]:
+    """Return `extra_kwargs` for a pair whose second part has ones, the first one and the padding
+    zeros. The parts are where the installed vLLM looks for them."""
+    first = token_type_ids.index(1)
+    version = installed_version()
+    if version is not None and version < TYPE_RANGES_SINCE:
+        return {"compressed_token_type_ids": first}
+    count = sum(1 for each in token_type_ids if each == 1)
+    return {"compressed_token_type_ids": (first, first + count)}
 
 
 def transfers_weights() -> bool:

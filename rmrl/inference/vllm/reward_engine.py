@@ -358,8 +358,7 @@ class VLLMEngine:
             prompts.append({"prompt_token_ids": list(request.token_ids)})
             extra = None
             if request.token_type_ids is not None and 1 in request.token_type_ids:
-                # vLLM's form of "zeros, then ones": the position of the first one.
-                extra = {"compressed_token_type_ids": request.token_type_ids.index(1)}
+                extra = compat.pair_argument(request.token_type_ids)
             params.append(PoolingParams(use_activation=False, extra_kwargs=extra))
         task = self._task
         outputs = self._guarded(

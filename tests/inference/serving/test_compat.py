@@ -125,6 +125,22 @@ def test_what_a_version_can(installed: list[str]) -> None:
     assert compat.offloads_graphs()
 
 
+@pytest.mark.parametrize(
+    ("version", "types", "value"),
+    [
+        ("0.32.0", (0, 0, 1, 1), 2),
+        ("0.33.0", (0, 0, 1, 1), (2, 4)),
+        ("0.33.0", (0, 1, 0), (1, 2)),  # padding
+    ],
+)
+def test_a_pair_is_described_as_the_release_reads_it(
+    installed: list[str], version: str, types: tuple[int, ...], value: object
+) -> None:
+    """vLLM 0.33 ends its worker at a lone number: "cannot unpack non-iterable int object"."""
+    installed[0] = version
+    assert compat.pair_argument(types) == {"compressed_token_type_ids": value}
+
+
 def test_without_vllm_nothing_is_wrong_with_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compat, "installed_version", lambda: None)
     assert compat.version_problem() == ""
