@@ -174,6 +174,8 @@ def releases_counted(path: Path) -> Counts:
 
 
 PYTEST = (sys.executable, "-m", "pytest", "-q", "--junitxml={out}")
+FRESH = "RMRL_TESTS_FRESH=1"
+"""Programs import everything themselves, where the slow tests of CI fork most of them."""
 STALLED_FAST = (
     *("tests/rewards/kinds", "tests/rewards/dropins", "tests/rewards/session", "tests/serve"),
     *("tests/cluster", "tests/inference/rollout", "tests/offline"),
@@ -210,7 +212,7 @@ STEPS = (
     ),
     Step(
         name="long forms",
-        command=["env", "REPORTS={out}", "scripts/test_slow.sh", "nightly"],
+        command=["env", FRESH, "REPORTS={out}", "scripts/test_slow.sh", "nightly"],
         counts=tests_counted,
     ),
     Step(
@@ -230,8 +232,16 @@ STEPS = (
     Step(
         name="stalled jobs",
         command=[
-            *(sys.executable, "scripts/stall.py", "--seed", "8", *PYTEST),
+            *("env", FRESH, sys.executable, "scripts/stall.py", "--seed", "8", *PYTEST),
             *("-m", "slow and not nightly and not alone", *STALLED_SLOW),
+        ],
+        counts=tests_counted,
+    ),
+    Step(
+        name="fresh jobs",
+        command=[
+            *("env", FRESH, "REPORTS={out}", "scripts/test_slow.sh", "slow and not nightly"),
+            *("--deselect", "tests/slow/inference", "--deselect", "tests/slow/backends"),
         ],
         counts=tests_counted,
     ),

@@ -6,19 +6,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-from rmrl.inference.environment import engine_environment
-from tests.fork_server import ForkServer, start_fresh
-
-
-def _environment() -> Mapping[str, str]:
-    return engine_environment(device="cpu", threads=1)
-
-
-_SERVER = ForkServer("tests.preload.engines", _environment)
+from tests.forks.servers import ENGINES, start_fresh
 
 
 def run_in_engine_process(
@@ -28,9 +20,9 @@ def run_in_engine_process(
     with its traceback as text. `fresh`: in a process that has imported nothing, as a user's."""
     receiver, sender = multiprocessing.get_context("spawn").Pipe(duplex=False)
     if fresh:
-        process = start_fresh(_answer, sender, function, args, environment=_environment())
+        process = start_fresh(_answer, sender, function, args, environment=ENGINES.environment())
     else:
-        process = _SERVER.start(_answer, sender, function, args)
+        process = ENGINES.start(_answer, sender, function, args)
     sender.close()
     try:
         if not receiver.poll(timeout_s):

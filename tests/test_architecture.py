@@ -4,6 +4,7 @@ line and the rule."""
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -43,6 +44,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("exit",),
     ("reward_training", "audit"),
     ("report", "evaluation", "doctor", "serve", "adapters"),
+    ("api",),
     ("trainer", "offline"),
     ("environments",),
     ("assemble",),
@@ -72,6 +74,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     ("errors", "interrupt"),
 )
+
+BEHIND_THE_API = ("assemble", "commands", "inference", "offline", "rewards")
+USERS_OF_THE_API = ("adapters", "evaluation", "report", "serve")
+"""They import the parts behind it from `rmrl.api` alone."""
 
 ROOMS_OF_REWARDS: tuple[tuple[str, ...], ...] = (
     # As LAYERS, for the folders and files of rmrl/rewards; what only types import counts too.
@@ -334,6 +340,33 @@ def test_imports_go_down_the_layers_and_never_sideways() -> None:
                     " below it"
                 )
     assert not wrong, "\n".join(wrong)
+
+
+def test_what_lies_behind_the_api_is_imported_from_it() -> None:
+    wrong: list[str] = []
+    for module in modules():
+        if module.part not in USERS_OF_THE_API:
+            continue
+        for node, name in imports(module, typing_too=True):
+            if name.startswith(tuple(f"rmrl.{part}." for part in BEHIND_THE_API)):
+                wrong.append(f"{module.at(node)} imports {name}: add it to rmrl/api.py")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_names_of_the_api_are_those_it_declares_to_type_checkers() -> None:
+    (api,) = (module for module in modules() if module.inside == "api.py")
+    declared: dict[str, str] = {}
+    for _, name in imports(api, typing_too=True):
+        place, _, own = name.rpartition(".")
+        if place.startswith("rmrl."):
+            declared[own] = place
+    table = next(node.value for node in api.tree.body if isinstance(node, ast.Assign))
+    interface = importlib.import_module("rmrl.api")
+    for place, names in ast.literal_eval(table).items():
+        for name in names:
+            assert declared.pop(name) == place
+            assert getattr(interface, name) is getattr(importlib.import_module(place), name)
+    assert not declared
 
 
 @cache

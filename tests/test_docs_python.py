@@ -29,5 +29,5 @@ def test_the_code_of_the_page_runs_as_printed(
     names: dict[str, Any] = {}
     for code in program:
         exec(compile(code, str(PAGE), "exec"), names)
-    assert len(program) == 5
+    assert len(program) == 6
     assert names["scored"]["status_gsm8k"].tolist() == ["ok", "ok"]

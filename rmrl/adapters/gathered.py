@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rmrl.adapters.shared import Config, Row, SharedRewards, shared_rewards
+from rmrl.api import REWARD_KINDS, compared
 from rmrl.errors import ConfigError, DataError, InfrastructureError, RewardError
-from rmrl.rewards.kinds import REWARD_KINDS
-from rmrl.rewards.transforms.chain import compared
 
 _log = logging.getLogger(__name__)
 

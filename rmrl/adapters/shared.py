@@ -11,12 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rmrl.api import Rewards, RewardSpec, ScoreTable, to_tokens
 from rmrl.config.yaml_file import read_yaml
 from rmrl.errors import ConfigError
-from rmrl.offline.rewards import Rewards
-from rmrl.offline.score_table import ScoreTable
-from rmrl.rewards.combine.steps import to_tokens
-from rmrl.rewards.specs.spec import RewardSpec
 
 Config = str | Path | Mapping[str, Any]
 """The path of a YAML file, or a mapping as `rmrl.Rewards` takes it."""

@@ -19,10 +19,9 @@ from typing import Any
 
 from rmrl.adapters.reward_rows import parted, turns_of
 from rmrl.adapters.shared import Config, SharedRewards, settings_of, shared_rewards
+from rmrl.api import EnginePlan, ScoreTable
 from rmrl.data.trainer_rows import row_of
 from rmrl.errors import ConfigError, DataError
-from rmrl.offline.score_table import ScoreTable
-from rmrl.rewards.residency import EnginePlan
 
 COMBINED = "reward"
 """Name of the callable of the combined reward."""

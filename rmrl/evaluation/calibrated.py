@@ -8,12 +8,11 @@ from dataclasses import asdict
 
 import numpy as np
 
+from rmrl.api import ProbabilityMap, corrected_scores
 from rmrl.evaluation.counts import Counting, Numbers
 from rmrl.evaluation.formats import Judged
 from rmrl.evaluation.items import Item
 from rmrl.evaluation.measures.calibration import curve
-from rmrl.rewards.calibration.corrected import corrected_scores
-from rmrl.rewards.transforms.probability_map import ProbabilityMap
 
 
 def calibrated_numbers(

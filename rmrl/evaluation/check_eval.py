@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rmrl.api import CheckedScoring, check_scoring, parser_problem
 from rmrl.config.plain_checks import confidence_problems, field_problems, folder_problems
 from rmrl.config.schema import EvalConfig
 from rmrl.errors import ConfigError, Problems
@@ -17,9 +18,7 @@ from rmrl.evaluation.judgements import Judgement, TieRule
 from rmrl.evaluation.read_items import read_items, sampled
 from rmrl.evaluation.recorded import NAMES, read_recorded
 from rmrl.evaluation.scored import rows_written, scoring_config
-from rmrl.offline.check_scoring import CheckedScoring, check_scoring
 from rmrl.registry import did_you_mean
-from rmrl.rewards.judging.parser import parser_problem
 
 _REFERENCE = "ground_truth"
 """A format's name for the column that other commands call the reference."""

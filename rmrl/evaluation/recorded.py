@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rmrl.api import Parser, read_choice, read_number
 from rmrl.config.schema import BenchmarkConfig
 from rmrl.data.column_names import ABSENT, ColumnNames, at_path, value_at
 from rmrl.errors import DataError
@@ -26,8 +27,6 @@ from rmrl.evaluation.formats import Format
 from rmrl.evaluation.items import Item
 from rmrl.evaluation.judgements import Judgement, Winners
 from rmrl.evaluation.read_items import raw_rows
-from rmrl.rewards.judging.parser import Parser
-from rmrl.rewards.judging.reader import read_choice, read_number
 
 _log = logging.getLogger(__name__)
 

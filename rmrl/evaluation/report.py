@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rmrl.api import ProbabilityMap
 from rmrl.config.schema import BenchmarkConfig
 from rmrl.evaluation.calibrated import calibrated_numbers
 from rmrl.evaluation.comparing import between_judges, between_people, with_labels, with_values
@@ -18,7 +19,6 @@ from rmrl.evaluation.measures.calibration import of_choices
 from rmrl.evaluation.measures.length import controls, length_bias
 from rmrl.evaluation.measures.pressure import under_pressure
 from rmrl.evaluation.measures.weights import best_weights
-from rmrl.rewards.transforms.probability_map import ProbabilityMap
 
 COMBINED = "reward"
 """Name of the combined reward among the judges, where there are several components."""

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from rmrl.api import OpenScorer, ProbabilityMap, judge_missing, maps_of, open_scorer
 from rmrl.data.surrogates import escaped
 from rmrl.evaluation.check_eval import CheckedEval
 from rmrl.evaluation.eval_tables import heading, tables
@@ -26,10 +27,6 @@ from rmrl.evaluation.report import Evaluation, evaluate, finite
 from rmrl.evaluation.scored import cannot_write, read_judgements
 from rmrl.evaluation.scored_once import score_once
 from rmrl.files import write_whole
-from rmrl.offline.open_scorer import OpenScorer, open_scorer
-from rmrl.offline.score import judge_missing
-from rmrl.rewards.calibration.check import maps_of
-from rmrl.rewards.transforms.probability_map import ProbabilityMap
 
 _log = logging.getLogger(__name__)
 

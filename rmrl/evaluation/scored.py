@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from rmrl.api import CheckedScoring
 from rmrl.config.schema import EvalConfig, ScoreConfig, ScoreDataConfig
 from rmrl.data.rows import read_rows
 from rmrl.data.surrogates import escaped
@@ -22,7 +23,6 @@ from rmrl.evaluation.judgements import Judgement
 from rmrl.evaluation.report import COMBINED
 from rmrl.evaluation.scored_once import is_finished
 from rmrl.files import write_whole
-from rmrl.offline.check_scoring import CheckedScoring
 
 ROWS = "rows.jsonl"
 SCORED = "scored.jsonl"

@@ -13,14 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rmrl.api import CheckedScoring, OpenScorer, Summary, identity_of, score_files, what_differs
 from rmrl.config.schema import CalibrateConfig, CompareConfig, RewardConfig, ScoreConfig
 from rmrl.errors import OutputDirError
 from rmrl.files import write_whole
-from rmrl.offline.check_scoring import CheckedScoring
-from rmrl.offline.identity import identity_of, what_differs
-from rmrl.offline.open_scorer import OpenScorer
-from rmrl.offline.score import score_files
-from rmrl.offline.summary import Summary
 
 _log = logging.getLogger(__name__)
 

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from rmrl.api import Chain, Rows, chain_of, parse_transforms
 from rmrl.config.schema import RewardConfig
 from rmrl.errors import ConfigError
-from rmrl.rewards.response_facts import Rows
-from rmrl.rewards.transforms.chain import Chain, chain_of, parse_transforms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rmrl.offline.scored_responses import Scored
+from rmrl.api import Scored
 
 LENGTHS = ("response_tokens",)
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from rmrl.api import responses
 from rmrl.errors import DataError
-from rmrl.offline.scored_responses import responses
 from rmrl.report import MOST_CHARACTERS, MOST_SAMPLES, statistics
 from rmrl.report.explain import Rules, rules_of
 from rmrl.report.numbers import Numbers, gathered

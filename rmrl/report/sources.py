@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rmrl.api import summary_file
 from rmrl.config.hidden import hide_secrets
 from rmrl.config.yaml_file import read_yaml
 from rmrl.data.column_names import DEFAULT_NAMES, ColumnNames
 from rmrl.errors import ConfigError, DataError
 from rmrl.files import DATA_SUFFIXES
-from rmrl.offline.manifest import summary_file
 from rmrl.telemetry.hints import HINTS_FILE
 from rmrl.telemetry.transcripts import SAMPLES_FILE
 

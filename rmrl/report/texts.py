@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from rmrl.api import Scored
 from rmrl.config.numbers import is_number
-from rmrl.offline.scored_responses import Scored
 from rmrl.report.explain import Rules
 from rmrl.report.numbers import Numbers
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rmrl.offline.summary import Summary, add_to
+from rmrl.api import Summary, add_to
 from rmrl.report.sources import Source
 from rmrl.telemetry import jsonl
 from rmrl.telemetry.names import OTHER_TIME, REWARD_TIME, STEP_TIME, engine_seconds

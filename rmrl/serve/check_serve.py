@@ -9,12 +9,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from rmrl.api import CheckedScoring, check_scoring, report_audits
 from rmrl.config.plain_checks import field_problems
 from rmrl.config.schema import ScoreConfig, ServeConfig, ServerConfig
 from rmrl.errors import ConfigError, Problems
-from rmrl.offline.check_scoring import CheckedScoring, check_scoring
 from rmrl.registry import did_you_mean
-from rmrl.rewards.calibration import audited
 from rmrl.serve.caller import is_loopback
 from rmrl.serve.checked import CheckedServer
 from rmrl.serve.wires import SERVE_WIRES
@@ -44,7 +43,7 @@ def check_serve(config: ServeConfig, *, shipped_functions: Path) -> CheckedServe
         )
     problems.raise_any()
     assert scoring is not None
-    audited.report(config.reward, scoring.specs)
+    report_audits(config.reward, scoring.specs)
     return CheckedServer(settings=config.serve, scoring=scoring, token=token)
 
 

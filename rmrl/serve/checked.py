@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rmrl.api import CheckedScoring
 from rmrl.config.schema import ServerConfig
-from rmrl.offline.check_scoring import CheckedScoring
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,12 +7,18 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rmrl.api import (
+    Decision,
+    GenerateRequest,
+    Question,
+    TextOutput,
+    VerdictTree,
+    neutraliser,
+    node_requests,
+    read_decision,
+    tokenize_chats,
+)
 from rmrl.errors import ConfigError, RewardFunctionError
-from rmrl.inference.reward_engine_base import GenerateRequest, TextOutput
-from rmrl.rewards.kinds.judge.asked import VerdictTree
-from rmrl.rewards.kinds.judge.decisions import Decision, Question, node_requests, read_decision
-from rmrl.rewards.kinds.shared.tokenizing import tokenize_chats
-from rmrl.rewards.kinds.shared.untrusted import neutraliser
 from rmrl.serve.judge_models import JudgeModel, check_answered
 from rmrl.serve.problems import RequestError
 from rmrl.serve.service import Service

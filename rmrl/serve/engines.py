@@ -7,9 +7,8 @@ import logging
 from collections.abc import Hashable
 from typing import Any
 
+from rmrl.api import EnginePlan, Scorer
 from rmrl.errors import ClusterLostError, InfrastructureError, RmrlError, StallError
-from rmrl.rewards.residency import EnginePlan
-from rmrl.rewards.session.scorer import Scorer
 from rmrl.serve.metrics import ServerMetrics
 from rmrl.serve.problems import one_line
 

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rmrl.api import RewardSpec, TextOutput
 from rmrl.errors import ConfigError
-from rmrl.inference.reward_engine_base import TextOutput
-from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.serve.problems import RequestError
 from rmrl.serve.service import Service
 from rmrl.types import Sampling

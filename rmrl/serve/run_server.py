@@ -8,10 +8,9 @@ import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
+from rmrl.api import Scorer, open_scorer
 from rmrl.cluster.watch import keep_in_mind, unless_lost
 from rmrl.errors import ConfigError, InfrastructureError, Interrupted
-from rmrl.offline.open_scorer import open_scorer
-from rmrl.rewards.session.scorer import Scorer
 from rmrl.serve.app import make_app
 from rmrl.serve.checked import CheckedServer
 from rmrl.serve.garbage import rare_collections

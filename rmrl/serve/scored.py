@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmrl.offline.summary import Summary
+from rmrl.api import Summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,15 +14,18 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import repeat
 from typing import Any
 
+from rmrl.api import (
+    Client,
+    Owner,
+    RewardSpec,
+    Scorer,
+    Session,
+    Summary,
+    response_rows,
+    score_columns,
+    token_counter,
+)
 from rmrl.data.responses import AnsweredRow, ResponseReader, batches, groups_together
-from rmrl.offline.open_scorer import token_counter
-from rmrl.offline.response_rows import response_rows
-from rmrl.offline.score_columns import score_columns
-from rmrl.offline.summary import Summary
-from rmrl.rewards.session.scorer import Scorer
-from rmrl.rewards.session.session import Session
-from rmrl.rewards.session.sharing import Client, Owner
-from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.serve.bodies import aside
 from rmrl.serve.checked import CheckedServer
 from rmrl.serve.engines import EngineKeeper

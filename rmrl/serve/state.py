@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import FastAPI, Response
 from pydantic import BaseModel
 
-from rmrl.rewards.specs.spec import RewardSpec
+from rmrl.api import RewardSpec
 from rmrl.serve.answers import json_answer
 from rmrl.serve.caller import OPEN_PATH
 from rmrl.serve.metrics import CONTENT_TYPE

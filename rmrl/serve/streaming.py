@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from rmrl.offline.summary import Summary
+from rmrl.api import Summary
 from rmrl.serve.scored import Scored
 from rmrl.serve.service import Service
 

@@ -226,7 +226,7 @@ def _first_round(
         with problems.collecting():
             check_opens(config)
     problems.add(reward_preflight(rewards.specs, rows, device=device, columns=columns))
-    audited.report(config.reward, rewards.specs)
+    audited.report_audits(config.reward, rewards.specs)
     if config.trainer.require_audit:
         problems.add(audited.required(config.reward, rewards.specs))
     if problems:

@@ -67,7 +67,7 @@ def test_a_sound_reward_passes_and_its_file_says_so_until_it_changes(
         ).specs
 
     config.data.files = None
-    audited.report(config.reward, specs())
+    audited.report_audits(config.reward, specs())
     assert caplog.messages[-1].startswith("planted: audited on 20")
     assert audited.required(config.reward, specs()) == []
     reward.write_text(SOUND.replace("0.0", "0.1"))

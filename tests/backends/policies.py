@@ -20,7 +20,7 @@ from rmrl.backends.fsdp.engine import FSDPEngine
 from rmrl.backends.micro_batches import split_by_length
 from rmrl.config.schema import ActorConfig, CriticConfig, FSDPConfig, ModelConfig, OptimConfig
 from rmrl.types import Ragged, TrainBatch
-from tests.fork_server import ForkServer, start_fresh
+from tests.forks.servers import PROGRAMS, start_fresh
 from tests.patience import PATIENCE_S
 
 ONE_PROCESS = ProcessSettings(threads=1, timeout_s=60)
@@ -139,9 +139,6 @@ def share(batch: TrainBatch, process: ProcessSettings) -> TrainBatch:
     return batch.select(split_by_length(batch.tokens.lengths, process.world_size)[process.rank])
 
 
-_SERVER = ForkServer("tests.preload.ranks")
-
-
 def run_group(
     job: Callable[..., Any],
     world_size: int,
@@ -155,7 +152,7 @@ def run_group(
     as a user's."""
     meeting = folder / f"{job.__name__}-{uuid.uuid4().hex}"
     result = meeting.with_suffix(".json")
-    start = start_fresh if fresh else _SERVER.start
+    start = start_fresh if fresh else PROGRAMS.start
     members: list[BaseProcess] = []
     try:
         for rank in range(world_size):

@@ -21,6 +21,8 @@ from tests.trainer.job import descendants, still_running, wait_for
 
 __all__ = ["tmp"]
 
+pytestmark = pytest.mark.fresh
+
 LIMIT_S = 600.0
 
 

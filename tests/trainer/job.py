@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 
 from rmrl.data.write import write_rows
+from tests.forks.servers import import_path
 from tests.shell import files_of_others
 
 RULE = """
@@ -257,7 +258,7 @@ def run_typed(words: Sequence[str], folder: Path) -> tuple[Path, str]:
     job = subprocess.Popen(
         [sys.executable, "-m", "rmrl.main_ppo", *words],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "HF_HUB_OFFLINE": "1"},
+        env={**os.environ, "PYTHONPATH": import_path(REPOSITORY), "HF_HUB_OFFLINE": "1"},
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -192,15 +192,12 @@ class FSDPPart:
         return held
 
     def local_weights(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
-        parts = self.parts()
-        if not parts:
+        if self._adapted:
             yield from self.weights(dtype)
             return
         for name, tensor in self._shards().items():
-            if name in parts:
-                yield name, compat.local_part(tensor, dtype)
-            else:
-                yield name, compat.full_tensor(tensor, dtype)
+            take = compat.full_tensor if compat.parts_of(tensor) is None else compat.local_part
+            yield name, take(tensor, dtype)
 
     def adapter(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the adapter's whole tensors and the head, as `weights` does, by peft's names."""

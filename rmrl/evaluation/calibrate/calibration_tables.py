@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rmrl.api import ProbabilityMap
 from rmrl.evaluation.eval_tables import aligned, number, percent
-from rmrl.rewards.transforms.probability_map import ProbabilityMap
 
 
 def console(maps: Mapping[str, ProbabilityMap]) -> str:

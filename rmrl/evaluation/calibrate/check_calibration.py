@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rmrl.assemble.resolve import resolve
+from rmrl.api import CheckedScoring, RewardSpec, check_scoring, resolve, reward_digest
 from rmrl.cluster.device_survey import find_devices
 from rmrl.config.check_reward import reward_problems
 from rmrl.config.plain_checks import confidence_problems, field_problems, folder_problems
@@ -20,9 +20,6 @@ from rmrl.errors import DataError, Problems
 from rmrl.evaluation.calibrate.fit import label_problem
 from rmrl.evaluation.labels import Labels, labelled_rows, response_labels
 from rmrl.evaluation.scored_once import scoring_config
-from rmrl.offline.check_scoring import CheckedScoring, check_scoring
-from rmrl.rewards.calibration.digest import reward_digest
-from rmrl.rewards.specs.spec import RewardSpec
 
 _log = logging.getLogger(__name__)
 

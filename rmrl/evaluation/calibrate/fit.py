@@ -11,9 +11,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedGroupKFold
 
+from rmrl.api import Curve, Verdicts
 from rmrl.evaluation.measures.calibration import curve
 from rmrl.evaluation.measures.shares import clustered_share
-from rmrl.rewards.transforms.probability_map import Curve, Verdicts
 
 LEAST_LABELS = 50
 LEAST_OF_EACH = 5

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from rmrl.api import OpenScorer, ProbabilityMap, corrected_scores, judge_missing, open_scorer
 from rmrl.data.column_names import ColumnNames, column_names, names_in, value_at
 from rmrl.data.groups import group_columns, group_of
 from rmrl.data.problems import FieldError
@@ -38,10 +39,6 @@ from rmrl.evaluation.read_items import free_name
 from rmrl.evaluation.scored import cannot_write
 from rmrl.evaluation.scored_once import score_once
 from rmrl.files import write_whole
-from rmrl.offline.open_scorer import OpenScorer, open_scorer
-from rmrl.offline.score import judge_missing
-from rmrl.rewards.calibration.corrected import corrected_scores
-from rmrl.rewards.transforms.probability_map import ProbabilityMap
 
 _log = logging.getLogger(__name__)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmrl.api import CheckedScoring, check_scoring
 from rmrl.config.plain_checks import confidence_problems, field_problems, folder_problems
 from rmrl.config.schema import CompareConfig, RewardConfig, ScoreConfig
 from rmrl.config.section import SECTION, read_section
@@ -15,7 +16,6 @@ from rmrl.data.responses import answered_rows
 from rmrl.errors import ConfigError, DataError, Problems
 from rmrl.evaluation.labels import response_labels
 from rmrl.evaluation.scored_once import scoring_config
-from rmrl.offline.check_scoring import CheckedScoring, check_scoring
 
 _log = logging.getLogger(__name__)
 

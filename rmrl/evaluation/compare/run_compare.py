@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from rmrl.api import OpenScorer, Summary, judge_missing, open_scorer
 from rmrl.data.surrogates import escaped
 from rmrl.evaluation.compare.agreement import overall, within_prompts
 from rmrl.evaluation.compare.check_comparison import NAMES, CheckedComparison
@@ -33,9 +34,6 @@ from rmrl.evaluation.report import finite
 from rmrl.evaluation.scored import cannot_write
 from rmrl.evaluation.scored_once import finished_summary, score_once
 from rmrl.files import write_whole
-from rmrl.offline.open_scorer import OpenScorer, open_scorer
-from rmrl.offline.score import judge_missing
-from rmrl.offline.summary import Summary
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest, bootstrap
 
-from rmrl.rewards.calibration.clusters import independent_count
+from rmrl.api import independent_count
 
 _RESAMPLES = 2000
 

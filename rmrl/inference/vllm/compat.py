@@ -253,8 +253,7 @@ def pair_argument(token_type_ids: Sequence[int]) -> dict[str, Any]:
     version = installed_version()
     if version is not None and version < TYPE_RANGES_SINCE:
         return {"compressed_token_type_ids": first}
-    count = sum(1 for each in token_type_ids if each == 1)
-    return {"compressed_token_type_ids": (first, first + count)}
+    return {"compressed_token_type_ids": (first, first + token_type_ids.count(1))}
 
 
 def transfers_weights() -> bool:

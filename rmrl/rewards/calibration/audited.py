@@ -41,7 +41,7 @@ def changed(reward: RewardConfig, specs: Sequence[RewardSpec]) -> list[str]:
     return sentences
 
 
-def report(reward: RewardConfig, specs: Sequence[RewardSpec]) -> None:
+def report_audits(reward: RewardConfig, specs: Sequence[RewardSpec]) -> None:
     """Log a section's audit, if it has one, and what has changed since."""
     if not reward.audit:
         return

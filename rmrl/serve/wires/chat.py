@@ -23,10 +23,8 @@ from typing import Annotated, Any, Literal
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from rmrl.api import GenerateRequest, TextOutput, engine_facts, generate_requests, tokenize
 from rmrl.errors import ConfigError, RewardFunctionError
-from rmrl.inference.engine_facts import engine_facts
-from rmrl.inference.reward_engine_base import GenerateRequest, TextOutput
-from rmrl.rewards.kinds.shared.rendering import generate_requests, tokenize
 from rmrl.serve.judge_models import JudgeModel, check_answered, judge_models, model_named
 from rmrl.serve.problems import RequestError
 from rmrl.serve.service import Service

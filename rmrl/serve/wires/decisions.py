@@ -14,13 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
 
-from rmrl.rewards.kinds.judge.decisions import (
-    MOST_CHOICES,
-    MOST_LEVELS,
-    Decision,
-    Option,
-    Question,
-)
+from rmrl.api import MOST_CHOICES, MOST_LEVELS, Decision, Option, Question
 from rmrl.serve.decide import decide
 from rmrl.serve.judge_models import JudgeModel, judge_models, model_named
 from rmrl.serve.problems import RequestError

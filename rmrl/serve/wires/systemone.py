@@ -16,14 +16,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rmrl.rewards.kinds.judge.decisions import (
-    MOST_CHOICES,
-    MOST_LEVELS,
-    Decision,
-    Option,
-    Question,
-    QuestionKind,
-)
+from rmrl.api import MOST_CHOICES, MOST_LEVELS, Decision, Option, Question, QuestionKind
 from rmrl.serve.decide import decide
 from rmrl.serve.judge_models import JudgeModel, judge_models, model_named
 from rmrl.serve.problems import RequestError

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.forks.servers import import_path
 from tests.slow.serve.test_process import REPOSITORY, server
 
 LIMIT_S = 1800.0
@@ -20,7 +21,7 @@ def audited(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
     done = subprocess.run(
         [sys.executable, "-m", "rmrl.main_audit", f"out={out}", "audit.budget_s=900", *words],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        env={**os.environ, "PYTHONPATH": import_path(REPOSITORY)},
         capture_output=True,
         text=True,
         timeout=LIMIT_S,

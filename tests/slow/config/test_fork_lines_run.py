@@ -18,6 +18,7 @@ import pytest
 
 from rmrl.data.write import write_rows
 from tests.config.reference_lines import SEVERAL_NODES, TWO_JUDGES, changed, typed
+from tests.forks.servers import import_path
 from tests.inputs import read_lines
 from tests.trainer.job import REPOSITORY, run_typed
 
@@ -116,7 +117,7 @@ def test_its_judges_are_asked_and_count_where_its_rule_is_1(place: Path, tiny_ll
         f"custom_reward_function.path={FORK / 'rule_rider_agent_reason_v2.py'}", "reward.engine.name=hf", "trainer.device=cpu",
         "reward.max_missing=1.0",
     ]  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "HF_HUB_OFFLINE": "1"}
+    environment = {**os.environ, "PYTHONPATH": import_path(REPOSITORY), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         command,
         cwd=place,

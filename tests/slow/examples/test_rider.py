@@ -12,6 +12,7 @@ import pytest
 
 from tests.config.reference_lines import TWO_JUDGES, changed, typed
 from tests.examples.test_rider import EXAMPLE, ROOT, example, make_data
+from tests.forks.servers import import_path
 from tests.inputs import read_lines
 from tests.trainer.job import run_typed
 
@@ -51,7 +52,7 @@ def four_dialogues(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--out",
         str(folder),
     ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": import_path(ROOT)}
     subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=300, capture_output=True)
     return folder / "train.parquet"
 

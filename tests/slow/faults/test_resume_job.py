@@ -66,6 +66,7 @@ def whole(job: Job) -> str:
     return "whole"
 
 
+@pytest.mark.alone(forks=True)
 def test_greedy_samples_of_the_last_weights_are_those_of_the_export(job: Job, whole: str) -> None:
     assert [line["step"] for line in job.lines(whole)] == list(range(1, STEPS + 1))
     greedy_is_that_of_the_export(job, whole, step=STEPS)
@@ -159,6 +160,7 @@ def test_a_killed_cluster_is_code_4_with_a_checkpoint_and_a_sentence(
     two_more_steps_are_those_of_the_whole(job, out, whole)
 
 
+@pytest.mark.alone(forks=True)
 def test_a_critic_goes_on_from_step_2_to_the_same_step_4_bit_by_bit(job: Job) -> None:
     checkpoints = job.folder / "critic" / "checkpoints"
     resume = {

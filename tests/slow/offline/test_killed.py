@@ -19,6 +19,8 @@ from rmrl.assemble.preflight import TRIAL_ROWS
 from tests.inputs import write_lines
 from tests.trainer.job import descendants, still_running, wait_for
 
+pytestmark = pytest.mark.fresh
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 LIMIT_S = 600.0
 ROWS = 800

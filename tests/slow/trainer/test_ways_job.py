@@ -25,7 +25,7 @@ from tests.trainer.job import (
     three_rewards,
 )
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.alone(forks=True)
 
 WAYS: dict[str, dict[str, Any]] = {
     # One step off: engines with devices of their own sample the next batch, and greedy baselines,
