@@ -187,6 +187,10 @@ STALLED_SLOW = (
         "tests/slow/inference/rollout/test_answers.py",
     ),
 )
+FRESH_JOBS = (
+    *("tests/slow/reward_training", "tests/slow/trainer", "tests/slow/offline"),
+    *("tests/slow/adapters", "tests/slow/config", "tests/slow/rewards"),
+)
 MUTANTS = (
     *("config=30", "data=20", "evaluation=30", "offline=30", "trainer=45", "rewards=75"),
     *("serve=20", "telemetry=20", "inference=20", "cluster=10"),
@@ -240,8 +244,8 @@ STEPS = (
     Step(
         name="fresh jobs",
         command=[
-            *("env", FRESH, "REPORTS={out}", "scripts/test_slow.sh", "slow and not nightly"),
-            *("--deselect", "tests/slow/inference", "--deselect", "tests/slow/backends"),
+            *("env", FRESH, *PYTEST, "--numprocesses", "2", "--dist", "loadfile"),
+            *("-m", "slow and not nightly and not alone and not fresh", *FRESH_JOBS),
         ],
         counts=tests_counted,
     ),

@@ -74,7 +74,7 @@ class Server:
             ready, _, _ = select.select([self.listener, self.ends, life], [], [])
             if self.ends in ready:
                 os.read(self.ends, 4096)
-                self._tell_ends()
+                self.tell_ends()
             if life in ready:
                 return None
             if self.listener in ready:
@@ -102,7 +102,10 @@ class Server:
     def _imports_alike(self, variables: dict[str, str]) -> bool:
         """Whether a program with these variables would import what the server has imported."""
         differ = dict(variables.items() ^ self.variables.items())
-        return not any(name.startswith(READ_AT_IMPORT) for name in differ)
+        reasons = [name for name in differ if name.startswith(READ_AT_IMPORT)]
+        if reasons:
+            print(f"not forked, for other values of {', '.join(reasons)}", flush=True)
+        return not reasons
 
     def _leave(self) -> None:
         """Let go, in a fork, of what is the server's."""
@@ -113,7 +116,7 @@ class Server:
         for other in (self.listener, *self.clients.values()):
             other.close()
 
-    def _tell_ends(self) -> None:
+    def tell_ends(self) -> None:
         while self.clients:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:

@@ -196,8 +196,10 @@ class FSDPPart:
             yield from self.weights(dtype)
             return
         for name, tensor in self._shards().items():
-            take = compat.full_tensor if compat.parts_of(tensor) is None else compat.local_part
-            yield name, take(tensor, dtype)
+            if compat.parts_of(tensor) is None:
+                yield name, compat.full_tensor(tensor, dtype)
+            else:
+                yield name, compat.local_part(tensor, dtype)
 
     def adapter(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the adapter's whole tensors and the head, as `weights` does, by peft's names."""
