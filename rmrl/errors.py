@@ -129,7 +129,7 @@ class Interrupted(RmrlError):
 
 
 class Problems:
-    """Collector of the errors of independent checks, so that one message lists all of them.
+    """Collector of errors from independent checks, so that one message lists all of them.
 
     Example:
         problems = Problems()

@@ -16,7 +16,7 @@ from typing import TextIO
 JSONL_SUFFIXES = (".jsonl", ".ndjson", ".json")
 CSV_SUFFIX = ".csv"
 DATA_SUFFIXES = (".parquet", *JSONL_SUFFIXES, CSV_SUFFIX)
-"""Ends of the names of the files of rows that are read."""
+"""Ends of names of row files that are read."""
 _READ_BYTES = 2**20
 
 

@@ -58,7 +58,7 @@ def version_problem(part: object) -> str:
 
 
 class Registry(Generic[T]):
-    """Names of one kind of part. `registry[name]` imports and returns the part."""
+    """Names for one kind of part. `registry[name]` imports and returns the part."""
 
     def __init__(self, what: str, table: Mapping[str, str]) -> None:
         self.what = what

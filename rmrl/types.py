@@ -394,8 +394,8 @@ class TrainBatch:
     prompt or its response, repeated at each token. None: the row is that unit."""
     old_logprobs: Ragged | None = None
     energies: Ragged | None = None
-    """Each token's energy under the old policy, 0..2: the squared length of the gradient of log
-    pi_old(token) with respect to the logits over the temperature. Equals 1 - 2 pi_old(token) + the
+    """Each token's energy under the old policy, 0..2: the squared length of log pi_old(token)'s
+    gradient with respect to the logits over the temperature. Equals 1 - 2 pi_old(token) + the
     sum of squared probabilities over all tokens. None once the advantages are there."""
     ref_logprobs: Ragged | None = None
     advantages: Ragged | None = None

@@ -24,7 +24,7 @@ WAIT_S = 0.05
 OLDEST_S = 1.0
 """A batch is scored when its first response has waited this long, whatever else comes."""
 MOST_ROWS = 512
-"""Greatest number of responses of a batch."""
+"""A batch's greatest number of responses."""
 REST_AFTER_S = 2.0
 """Engines are put away when this long no response came."""
 LOOK_EVERY_S = 5.0
@@ -145,7 +145,7 @@ class Gathered:
         return [self._scored(row) for row in table]
 
     def unreadable(self, error: DataError) -> Scored:
-        """Return the scores of a response of which no row can be made: it has no verdict."""
+        """Return the scores of a response from which no row can be made: it has no verdict."""
         row: dict[str, Any] = {"reward": None}
         for name in self._components:
             row |= {f"score_{name}": None, f"status_{name}": "unparseable"}

@@ -24,7 +24,7 @@ from rmrl.data.trainer_rows import row_of
 from rmrl.errors import ConfigError, DataError
 
 COMBINED = "reward"
-"""Name of the callable of the combined reward."""
+"""Name of the combined reward's callable."""
 
 _NOT_COLUMNS = ("trainer_state", "log_extra", "log_metric", "environments")
 

@@ -110,7 +110,7 @@ def reward_of(
 
 
 def state_row(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of a state of verifiers up to 0.3: `prompt`, `completion`, `answer`, `info`,
+    """Return a state's row (verifiers up to 0.3): `prompt`, `completion`, `answer`, `info`,
     and the columns of its input. Raises DataError where it has no response."""
     columns: dict[str, Any] = {}
     raw_input = state.get("input")
@@ -127,7 +127,7 @@ def state_row(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def trace_row(task: Any, trace: Any) -> dict[str, Any]:
-    """Return the row of a trace of verifiers 0.4: the task's system prompt and prompt, the turns
+    """Return a trace's row (verifiers 0.4): the task's system prompt and prompt, the turns
     that led to `trace.last_reply`, and that as the response.
 
     The turns are those of the last branch whose last sampled message is the reply, from its first
@@ -158,7 +158,7 @@ def trace_row(task: Any, trace: Any) -> dict[str, Any]:
 
 
 def _group_scores(groups: Gathered, states: Sequence[Any]) -> list[Scored]:
-    """Return the scores of the states of a group, of which some may have no response: a rollout
+    """Return the scores of a group's states, of which some may have no response: a rollout
     that failed."""
     scores: list[Scored | None] = []
     rows: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""A training checkpoint of any number of processes -> a Hugging Face folder, in one process and
+"""A training checkpoint from any number of processes -> a Hugging Face folder, in one process and
 without Ray.
 
 Tensors are read, cast and written one after another. Under LoRA the frozen weights come from the

@@ -234,7 +234,7 @@ def value_metrics(metrics: Metrics) -> Metrics:
 
 
 def divisor(weight: float, settings: TrainSettings) -> float:
-    """Divisor of the sum of a mini-batch's weighted losses; `weight` is the total weight over all
+    """Divisor for the sum of a mini-batch's weighted losses; `weight` is the total weight over all
     processes, above 0."""
     return aggregate.divisor(weight, settings.trained.loss_agg_mode)
 

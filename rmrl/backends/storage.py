@@ -53,7 +53,7 @@ FILE_BYTES = 2**28
 copies of its tensors, and the file itself."""
 
 MODEL = "model."
-"""Prefix of the names of parameters."""
+"""Prefix of parameters' names."""
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 """(offsets, sizes)"""

@@ -165,7 +165,7 @@ class AsyncProcess:
     @ray.method(concurrency_group=CONTROL)
     async def progress(self) -> int:
         """Return how far the object has come since it had no call under way, 0 where it does not
-        count. Calls run side by side, so that this is progress of all of them."""
+        count. Calls run side by side, so that this is their common progress."""
         return progress_of(self._object) - self._before
 
     @ray.method(concurrency_group=CONTROL)

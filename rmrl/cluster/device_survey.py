@@ -1,4 +1,4 @@
-"""Devices of the machines of a job: those of the Ray cluster that it joins, else of this machine.
+"""Devices on a job's machines: those of the Ray cluster that it joins, else of this machine.
 
 The driver itself may run on a machine without GPUs, such as the cluster's head: its own torch
 says nothing about the machines that train.

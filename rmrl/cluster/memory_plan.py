@@ -197,8 +197,8 @@ class MemoryPlan:
 
 
 def _least(claims: Sequence[Claim], phase: str) -> int:
-    """Return the minimum bytes of the claims of one place in a phase: of the alternating ones only
-    the largest is awake."""
+    """Return the minimum bytes that one place's claims take in a phase: of the alternating ones
+    only the largest is awake."""
     base = 0
     turns = [0]
     for claim in claims:

@@ -86,7 +86,7 @@ class RayProcess:
 
     def stored(self, value: Any) -> Any:
         """Put a value into Ray's object store and return a reference to it: an argument of calls
-        of several processes is then written and sent to their node once."""
+        to several processes is then written and sent to their node once."""
         return ray.put(value)
 
     async def _progress(self) -> int:

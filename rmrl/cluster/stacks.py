@@ -23,7 +23,7 @@ _IDLE = (
 )
 """Innermost files of threads that wait for work."""
 _CARRIER = "rmrl/cluster/actors.py"
-"""The file that runs calls: frames inside of one of its frames are the call's."""
+"""The file that runs calls: frames inside one of its frames are the call's."""
 _HIDDEN = "PythonGCThread"
 
 

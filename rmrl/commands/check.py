@@ -57,7 +57,7 @@ class Check(FlagCommand[Plan, None]):
     and each reward: what the reward reads, what it answers, the score read out of that, and the
     seconds it took. Rewards that compute in bfloat16 or float16 are scored on a few rows
     (--shift-rows) together and one by one: how far do their scores move? Last comes an estimate:
-    seconds and tokens of one step of the run, or of a thousand responses of the file."""
+    seconds and tokens for one step of the run, or for a thousand responses of the file."""
 
     usage = "[key=value ...] [flags]"
     examples = (

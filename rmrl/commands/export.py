@@ -37,7 +37,7 @@ class ExportConfig:
 
 
 class Export(Command[ExportConfig, ExportConfig, "Exported"]):
-    """It needs neither the machines nor the number of processes of the run, and no Ray. The written
+    """It needs neither the machines nor the run's number of processes, and no Ray. The written
     folder is reloaded and compared with the checkpoint by the logits of a few tokens."""
 
     examples = (

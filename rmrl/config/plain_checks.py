@@ -17,7 +17,7 @@ def look_up(config: Any, key: str) -> Any:
 
 
 def keys_of(config: Any, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any]]]:
-    """Yield dotted key and field of every entry of a configuration, those of its sections
+    """Yield dotted key and field for every entry of a configuration, those of its sections
     included."""
     for entry in dataclasses.fields(config):
         key = f"{prefix}{entry.name}"

@@ -81,7 +81,7 @@ class ColumnNames:
         return self.at("prompt") == self.at("response")
 
     def see(self, fields: Mapping[str, Any]) -> None:
-        """Take note of the columns of a row, for `refuse_unseen`."""
+        """Take note of a row's columns, for `refuse_unseen`."""
         if self._unseen:
             if len(self._columns) < _MOST_COLUMNS:
                 self._columns |= dict.fromkeys(_paths_in(fields))

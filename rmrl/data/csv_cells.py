@@ -33,7 +33,7 @@ _LONGEST_CELL = 2**31 - 1
 """Characters. The csv module's own limit of 131,072 is shorter than a long response."""
 _OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs"}
 _TEXTS = ("prompt", "response", "ground_truth", "detail_", "raw_", "rendered_", "status_", "steps_")
-"""Prefixes of the columns of a scored file that stay texts."""
+"""Prefixes of a scored file's columns that stay texts."""
 _NAMED_TEXTS = ("prompt", "response", "reference")
 
 

@@ -60,7 +60,7 @@ def pieces(
 
 
 def rows_of(piece: Piece, path: Path, label: str) -> Iterator[Row]:
-    """Yield the rows of a piece of the file `path`, as `read_rows` reads them."""
+    """Yield the rows in a piece of the file `path`, as `read_rows` reads them."""
     table = table_of(piece.content)
     texts = path.suffix != ".parquet"
     columns = table.to_pylist(maps_as_pydicts="strict")

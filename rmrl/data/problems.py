@@ -10,7 +10,7 @@ from typing import Any
 from rmrl.errors import DataError
 
 MOST_PROBLEMS = 5
-"""Number of problems of a file that are collected and reported together."""
+"""Number of problems per file that are collected and reported together."""
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 80

@@ -185,7 +185,7 @@ def batches(
 
 
 class ResponseReader:
-    """Reader and checker of the rows of one file after another."""
+    """Reader and checker of rows, one file after another."""
 
     def __init__(
         self,
@@ -378,7 +378,7 @@ def answers_in(
     fields: Mapping[str, Any], names: ColumnNames
 ) -> tuple[tuple[str, ...], bool, tuple[Messages, ...]]:
     """Return the responses of a row, whether they are a list, and for each the turns before it,
-    where it is the last assistant turn of a list of messages. Raises FieldError."""
+    where it is the last assistant turn in a list of messages. Raises FieldError."""
     column = names.at("response")
     value = names.value(fields, "response")
     if (value is ABSENT or is_null(value)) and _SEVERAL in fields:
@@ -415,7 +415,7 @@ def answers_in(
 
 
 def _answer(value: Any, column: str) -> tuple[str, Messages] | None:
-    """Return a text without turns before it, or the last assistant turn of a list of messages with
+    """Return a text without turns before it, or the last assistant turn in a list of messages with
     those before it; None for anything else. Raises FieldError for malformed messages."""
     if isinstance(value, str):
         return value, ()

@@ -32,7 +32,7 @@ _OF_OTHERS = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """The rows of one of several jobs: every `count`-th row, or group of rows, from `number`."""
+    """The rows of one among several jobs: every `count`-th row, or group of rows, from `number`."""
 
     number: int = 1
     """1 to `count`."""
@@ -75,7 +75,7 @@ class Survey:
     schema: pa.Schema | None
     """Schema of the rows in parquet, None for other formats."""
     columns: tuple[str, ...] = ()
-    """Names of the columns of all rows, in the order of their first appearance."""
+    """All rows' column names, in the order of their first appearance."""
     groups: GroupTable | None = None
     """None without `by_group`."""
     masks: tuple[np.ndarray | None, ...] = ()
@@ -89,7 +89,7 @@ class Survey:
 
 @dataclass(slots=True)
 class _FileRows:
-    """Fate of each row of one file."""
+    """What becomes of each row in one file."""
 
     fates: array[int] = field(default_factory=lambda: array("b"))
     """One byte per row."""
@@ -274,7 +274,7 @@ class _Counts:
 
 
 class _Types:
-    """Types of the columns of all rows, for parquet."""
+    """All rows' column types, for parquet."""
 
     def __init__(self) -> None:
         self._several: bool | None = None

@@ -159,7 +159,7 @@ def read_rows(
 
 
 def count_rows(path: Path) -> int:
-    """Return the number of rows of a file, readable ones and others. Raises DataError as
+    """Return a file's number of rows, readable ones and others. Raises DataError as
     `read_rows` does, though not for a line."""
     _require_file(path, "the data set")
     try:

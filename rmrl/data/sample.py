@@ -37,6 +37,6 @@ def sampled_rows(settings: ScoreDataConfig, paths: Sequence[Path]) -> list[np.nd
 
 @lru_cache(maxsize=256)
 def _count(path: Path, size: int, mtime_ns: int) -> int:
-    """Return the number of rows of a file. The other arguments tell its states apart."""
+    """Return a file's number of rows. The other arguments tell its states apart."""
     del size, mtime_ns
     return count_rows(path)

@@ -99,7 +99,7 @@ class MissingColumnError(FieldError):
 
 
 class _Fields:
-    """Reader of the columns of one row, which collects malformed ones in `errors`."""
+    """Reader of one row's columns, which collects malformed ones in `errors`."""
 
     def __init__(self, row: Row, names: ColumnNames) -> None:
         self.row = row

@@ -143,7 +143,7 @@ class TableWriter:
 
     def close(self) -> None:
         """Write the end of the file, which keeps its temporary name. Log a warning with the number
-        of rows of a parquet file whose texts had lone surrogates."""
+        of rows in a parquet file whose texts had lone surrogates."""
         try:
             self._file.close()
         except OSError as error:

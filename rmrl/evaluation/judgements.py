@@ -78,7 +78,7 @@ def truth(comparison: Comparison) -> str:
 def outcome_of(
     number: int, comparison: Comparison, judgement: Judgement, *, ties: TieRule, orders: OrderRule
 ) -> Outcome:
-    """Return the outcome of one comparison of item `number`."""
+    """Return one comparison's outcome for item `number`."""
     scores = candidate_scores(comparison, judgement)
     choices = judgement.verdicts
     if not choices:

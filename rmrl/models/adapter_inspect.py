@@ -26,7 +26,7 @@ from rmrl.models.checkpoint_inspect import (
 CONFIG_FILE = "adapter_config.json"
 WEIGHT_FILE = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
-"""Part of peft's names of tensors that the base model does not have."""
+"""Part of peft's tensor names that the base model does not have."""
 _KEEPS_BASE = ("gaussian", "eva", "orthogonal")
 """Ways to draw an adapter's first weights that leave the base as it is, when it is loaded again."""
 _HEAD_TASKS = ("SEQ_CLS", "TOKEN_CLS")

@@ -19,7 +19,7 @@ _SCORING_SUFFIXES = ("ForSequenceClassification", "ForTokenClassification")
 OPENRLHF = "RewardModel"
 """Architecture that OpenRLHF gives its reward models (peer_heads.py)."""
 WRITES_TEXT = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
-"""Ends of the names of architectures that write text."""
+"""Ends of names of architectures that write text."""
 _WRITES_NO_TEXT = (*_SCORING_SUFFIXES, "ForMaskedLM", "ForQuestionAnswering", "ForMultipleChoice")
 _ENCODERS = {
     "bert", "roberta", "xlm-roberta", "distilbert", "deberta", "deberta-v2", "electra", "albert",

@@ -26,7 +26,7 @@ from rmrl.models.token_values import HEAD
 _BASE = ".base_layer."
 _DOWN = ".lora_A.default."
 _UP = ".lora_B.default."
-"""Parts of peft's names of a layer's own parameters, of A and of B."""
+"""Parts of peft's names: a layer's own parameters, A and B."""
 
 
 def add_adapters(

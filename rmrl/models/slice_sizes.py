@@ -3,10 +3,10 @@
 SLICE_ELEMENTS = 2**24
 """Fewest logits computed at once, in elements (64 MiB of float32); on CPU the number itself."""
 LARGEST_SLICE_ELEMENTS = 2**28
-"""Most logits computed at once. Beyond about 1,700 positions of a vocabulary of 152k a matrix
+"""Most logits computed at once. Beyond about 1,700 positions with a vocabulary of 152k a matrix
 product no longer gains from more."""
 SLICE_BYTES = 12
-"""Device memory of one logit of a slice in the backward pass: itself and its gradient in half
+"""Device memory per logit of a slice in the backward pass: itself and its gradient in half
 precision, two numbers of float32."""
 _SLICE_SHARE = 8
 """A slice takes one part in so many of the free device memory."""

@@ -51,7 +51,7 @@ class Softmax(Protocol):
         """Energy of each target [N], computed in the place of `scaled_NV`, which `forward` has read
         without entropy.
 
-        It is the squared length of the gradient of log p_t, from 0 (p_t = 1) to 2:
+        It is the squared length of log p_t's gradient, from 0 (p_t = 1) to 2:
 
             sum_v (1[v = t] - p_v)^2 = 1 - 2 p_t + sum_v p_v^2
 

@@ -66,8 +66,8 @@ async def _sentence(scorer: Scorer, c: int, rows: Sequence[ResponseRow]) -> str:
 def compared(
     together: Sequence[ScoreResult], separate: Sequence[ScoreResult], *, texts: bool
 ) -> str:
-    """Format the largest difference of two series of scores of the same rows; with `texts` also the
-    number of judges' texts that differ."""
+    """Format the largest difference between two series of scores for the same rows; with `texts`
+    also the number of judges' texts that differ."""
     largest = 0.0
     one_sided = 0
     rewritten = 0

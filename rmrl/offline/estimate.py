@@ -39,7 +39,7 @@ class Workload:
     seconds_before: float | None = 0.0
     """Seconds of that, None where they are not estimated."""
     of_step: bool = False
-    """Whether these are the responses of one step of a run."""
+    """Whether these are the responses in one step of a run."""
 
     def responses_of(self, spec: RewardSpec) -> float:
         """Return the number of responses that a reward scores, by the shares of the sources; of a

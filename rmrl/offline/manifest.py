@@ -106,7 +106,7 @@ def export_file(out: Path, kind: str) -> Path:
 
 
 def quarantine_file(out: Path) -> Path:
-    """Return the file of the rows of a job that cannot be read."""
+    """Return the file with a job's rows that cannot be read."""
     return out.with_name(out.name + ".quarantine.jsonl")
 
 

@@ -1,4 +1,4 @@
-"""Conversion of rows of files to rows that rewards score, one per response."""
+"""Conversion from rows of files to rows that rewards score, one per response."""
 
 from __future__ import annotations
 

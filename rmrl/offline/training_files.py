@@ -195,7 +195,7 @@ class _Exports:
         return is_best_F
 
     def _single(self, row: AnsweredRow, index: int, scores: Mapping[str, Any]) -> Record:
-        """Return the columns of one response of a row."""
+        """Return the columns for one response of a row."""
         settings = self._job.checked.config.data
         names = column_names(settings)
         key = names.at("response")

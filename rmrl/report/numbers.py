@@ -1,4 +1,4 @@
-"""Numbers of all responses of a source, as arrays, for statistics and selections."""
+"""A source's numbers for all responses, as arrays, for statistics and selections."""
 
 from __future__ import annotations
 

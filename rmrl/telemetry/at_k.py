@@ -41,7 +41,7 @@ def ks(n: int) -> list[int]:
 
 
 def best_at_k(values: np.ndarray, k: int) -> tuple[float, float]:
-    """Mean and standard deviation of the largest of k of `values`, shape [m], 1 <= k <= m."""
+    """Mean and standard deviation of the largest among k of `values`, shape [m], 1 <= k <= m."""
     shares = _largest_shares(len(values), k)
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     mean = float(shares @ ordered)
@@ -58,7 +58,7 @@ def chosen_at_k(values: np.ndarray, gold: np.ndarray, k: int) -> float:
 
 
 def worst_at_k(values: np.ndarray, k: int) -> tuple[float, float]:
-    """Mean and standard deviation of the smallest of k of `values`, shape [m], 1 <= k <= m."""
+    """Mean and standard deviation of the smallest among k of `values`, shape [m], 1 <= k <= m."""
     mean, std = best_at_k(-np.asarray(values, dtype=np.float64), k)
     return 0.0 - mean, std
 
@@ -118,7 +118,7 @@ def _ways(sizes: Sequence[int], limit: int, remaining: int) -> float:
 
 @lru_cache(maxsize=1024)
 def _largest_shares(m: int, k: int) -> np.ndarray:
-    """Share of the picks of k of m in which the i-th smallest is the largest, shape [m]."""
+    """Share of the picks (k of m) in which the i-th smallest is the largest, shape [m]."""
     if not 1 <= k <= m:
         raise ValueError(f"k is {k}; it must be from 1 to the number of values, {m}")
     picks = math.comb(m, k)

@@ -30,7 +30,7 @@ from rmrl.telemetry.trackers import finite, package
 _log = logging.getLogger(__name__)
 
 SAMPLES = "samples"
-"""Name of the table of scored samples in every tracker."""
+"""Name of the scored samples' table in every tracker."""
 
 
 class WandbSink:

@@ -1,5 +1,5 @@
 """Destinations of metrics: the table of sinks, and `Sinks`, which writes to several and survives
-the loss of any of them.
+the loss of any.
 
 A sink is `factory(context: SinkContext) -> Sink`. A user's own is named as package.module:factory
   in trainer.logger.

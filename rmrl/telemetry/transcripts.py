@@ -52,7 +52,7 @@ class _Step:
 
 class SampleWriter:
     """Appends at most `limit_per_step` lines a step (-1: all), from a thread of its own: the lines
-    of thousands of responses take seconds. The file is flushed after each step.
+    for thousands of responses take seconds. The file is flushed after each step.
 
     `resume_step`: step of the checkpoint from which the run continues. Later lines are cut away
     (None: a start from nothing, all lines go). A disk that is full or gone, or that accepts nothing

@@ -29,13 +29,13 @@ class Allocations:
 
 
 def threads(trainer: TrainerConfig, *, processes: int) -> int:
-    """Number of CPU threads of each of `processes` on a machine: phases take turns, so each phase
+    """Number of CPU threads for each of `processes` on a machine: phases take turns, so each phase
     may use all cores."""
     return trainer.threads_per_process or max(1, cores() // max(1, processes))
 
 
 async def all_or_none(*work: Coroutine[Any, Any, Any]) -> list[Any]:
-    """Return the results of all of them. When one fails, the others are stopped and everything they
+    """Return all results. When one fails, the others are stopped and everything they
     have started is ended before its error is raised.
 
     `work` returns processes (`kill`), or owners of some (`close`).

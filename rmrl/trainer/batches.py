@@ -42,7 +42,7 @@ class ScoredBatch:
     branches_B: np.ndarray
     """How many rows of `train` each response has, one per branch. int64."""
     steps: tuple[tuple[Step, ...], ...] = ()
-    """Weighted scores of parts of the responses, () where no reward gives any."""
+    """Weighted scores for parts of the responses, () where no reward gives any."""
     teachers: tuple[tuple[TeacherTokens, ...], ...] = ()
     """Teachers of the responses, () without teachers."""
     baselines_B: np.ndarray | None = None
@@ -185,7 +185,7 @@ def add_advantages(
     """Estimate advantages. With use_kl_in_reward the KL penalty is a token reward and moves the
     controller.
 
-    Scores of parts of a response are token rewards where each part ends; `decode` turns the
+    Scores for parts of a response are token rewards where each part ends; `decode` turns the
     policy's tokens into the text in which these places are counted. Teachers' log-ratios are
     rewards of their tokens. They are taken to the old policy's log-probabilities. Energies have
     done their work here and leave the batch.

@@ -314,7 +314,7 @@ def _part_problems(config: Config, device: str) -> list[str]:
 
 
 def _package_problems(config: Config, device: str) -> Iterator[str]:
-    """Yield packages of trackers and of the rollout engine that are not installed."""
+    """Yield packages of trackers and the rollout engine that are not installed."""
     rollout = config.actor_rollout_ref.rollout
     parts: list[tuple[str, Registry[Any], str]] = [
         ("trainer.logger", SINKS, name) for name in config.trainer.logger

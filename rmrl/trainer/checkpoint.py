@@ -150,7 +150,7 @@ def _removed_after_errors(unsealed: Unsealed) -> Iterator[None]:
 
 
 def folder_of(root: Path, step: int) -> Path:
-    """Return the folder of the checkpoint of a step."""
+    """Return the folder with a step's checkpoint."""
     return root / f"step_{step:06d}"
 
 

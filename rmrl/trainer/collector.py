@@ -210,5 +210,5 @@ class Collector:
         return np.concatenate(parts)
 
     def _groups(self, chosen_B: np.ndarray) -> int:
-        """Number of prompts of which at least one response is chosen."""
+        """Number of prompts for which at least one response is chosen."""
         return int(chosen_B.reshape(-1, self.config.actor_rollout_ref.rollout.n).any(axis=1).sum())

@@ -1,4 +1,4 @@
-"""Cost of one step of a run: responses, tokens and, on CPU, a rough time."""
+"""What one step of a run costs: responses, tokens and, on CPU, a rough time."""
 
 from __future__ import annotations
 

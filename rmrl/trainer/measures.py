@@ -1,4 +1,4 @@
-"""Speed, memory and traces of the steps of a run, beside the seconds of its stages."""
+"""Speed, memory and traces of a run's steps, beside the seconds of its stages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Measures:
         self._memory: Metrics = {}
 
     async def phase_ended(self, phase: str) -> None:
-        """Note the memory of a phase of training. Not after a loss of the cluster: there are better
+        """Note a training phase's memory. Not after a loss of the cluster: there are better
         uses of the time that is left."""
         if loss() is None:
             self._memory |= await self._models.phase_memory(phase)

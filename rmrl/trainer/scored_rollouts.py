@@ -1,5 +1,5 @@
 """One step's responses and rewards between sampling and training, and the concatenation of several
-rounds of sampling."""
+sampling rounds."""
 
 from __future__ import annotations
 

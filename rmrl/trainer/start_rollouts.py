@@ -1,4 +1,4 @@
-"""Start of the rollout engines and of the publisher of new weights."""
+"""Start of the rollout engines and the publisher of new weights."""
 
 from __future__ import annotations
 

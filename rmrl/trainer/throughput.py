@@ -55,7 +55,7 @@ CARDS = (
 _UPDATE = 6
 _UPDATE_OF_ADAPTERS = 4
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
-"""Entries of config.json of a mixture of experts, whose tokens use a part of the parameters."""
+"""Entries in config.json of a mixture of experts, whose tokens use a part of the parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ V_t. VAPO (arXiv:2504.05118) has two lambdas, one for each use of a:
     algorithm.lam_length_alpha    lambda of the policy's advantages: 1 - 1 / (alpha * tokens of the
                                   response), at least 0. Its alpha is 0.05. null: lam
 
-so that the sum of the weights of the deltas, 1 / (1 - lambda), grows with the response. Departures:
+so that the sum of the deltas' weights, 1 / (1 - lambda), grows with the response. Departures:
 whitening (the field's habit, not the paper's). A token outside the mask in the middle of a response
 is passed over, as in REINFORCE++.
 """

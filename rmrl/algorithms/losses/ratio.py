@@ -48,7 +48,7 @@ def against_sampler(inputs: LossInputs) -> LossInputs:
 
 
 def sequence_log_ratio(log_ratio_BT: torch.Tensor) -> torch.Tensor:
-    """Logarithm of the product of a row's ratios, [B, 1], in [-20, 20]. `log_ratio_BT` is 0 outside
+    """Log product of a row's ratios, [B, 1], in [-20, 20]. `log_ratio_BT` is 0 outside
     the mask."""
     return log_ratio_BT.sum(dim=1, keepdim=True).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
 

@@ -37,8 +37,8 @@ def total_loss(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
     Keys: those of the policy loss, `policy_loss` (weighted), `rollout_weight` where there are
     weights, `entropy` where there is an `entropy_BT`, `ref_kl` where use_kl_loss is set,
     `positive_nll` (weighted) where successes are imitated, those of `policy_mask`. Multiply the
-    loss by `aggregate.token_weights`; divide sums by the number of counted tokens of the whole
-    batch.
+    loss by `aggregate.token_weights`; divide sums by the whole batch's number of counted
+    tokens.
 
     Raises ConfigError when a term is switched on and its input is missing.
     """

@@ -138,7 +138,7 @@ def trial_of(golden: Golden, case: Case, score: Score) -> Trial:
 
 
 async def attacked(bench: Bench, goldens: Sequence[Golden]) -> list[Finding]:
-    """Return the flip rate of each family of attacks: wrong responses that score as high as the
+    """Return each attack family's flip rate: wrong responses that score as high as the
     right one once the attack is written to them."""
     families: dict[str, list[Attack]] = {}
     for attack in load_attacks():

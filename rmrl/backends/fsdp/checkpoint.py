@@ -26,7 +26,7 @@ from rmrl.errors import CheckpointError
 FORMAT = "torch-dcp-safetensors"
 """The name of this format in state.json."""
 OPTIMIZER = "optimizer."
-"""Prefix of the names of optimizer state; names of parameters have the prefix
+"""Prefix of optimizer states' names; names of parameters have the prefix
 rmrl.backends.storage.MODEL."""
 
 
@@ -82,8 +82,8 @@ def write_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def read_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Fill `tensors` in place from a checkpoint of any number of processes. All processes call this
-    together.
+    """Fill `tensors` in place from a checkpoint that any number of processes saved. All
+    processes call this together.
 
     Raises CheckpointError when the folder lacks one of them or has it in another shape.
     """

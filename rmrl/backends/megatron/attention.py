@@ -120,7 +120,7 @@ class SDPACoreAttention(nn.Module):
         return torch.cat(outputs).flatten(1)
 
     def _rows(self, q_SBnd: Tensor, k_SBnd: Tensor, v_SBnd: Tensor) -> Tensor:
-        """Attention of rows of one length, for this process's positions."""
+        """Attention over rows with one length, for this process's positions."""
         if self.size == 1:
             return self._causal(q_SBnd, k_SBnd, v_SBnd)
         # In the backward pass each process gets the sum of all gradients of its own positions:

@@ -112,8 +112,8 @@ class _Files:
             )
 
     def slices(self, entry: Entry, rank: int, ranks: int) -> list[Tensor]:
-        """The part of each tensor of the entry in tensor-parallel rank `rank` of `ranks`; views of
-        the files."""
+        """The part of each of the entry's tensors in tensor-parallel rank `rank` of `ranks`;
+        views of the files."""
         views: list[Tensor] = []
         for number, name in enumerate(entry.hf):
             part = slice_of(entry, number, rank, ranks)

@@ -58,7 +58,7 @@ class MegatronMemory:
 
 
 def _parameters(model: ModelConfig, sizes: Sizes) -> tuple[int, int]:
-    """Return the parameters of one copy of the model, and of all processes together.
+    """Return the parameters in one copy of the model, and in all processes together.
 
     Every stage is taken to hold an embedding, as the first and the last of a pipeline do, which are
     the largest.

@@ -43,7 +43,7 @@ def optimizer_offloader(model: MegatronModel, optimizer: Optimizer) -> Offloader
 
 
 def parameters(model: MegatronModel) -> list[Tensor]:
-    """Parameters of all stages of this process."""
+    """Parameters of all this process's stages."""
     tensors: list[Tensor] = []
     for module in model.modules:
         tensors += [parameter.data for parameter in module.parameters()]

@@ -25,7 +25,7 @@ from rmrl.backends.own_tokens import own_tokens
 from rmrl.types import Ragged, TrainBatch
 
 FILLING_TOKENS = 1024
-"""Maximum length of a row of filling, where the longest row is shorter. Attention computes row by
+"""A filling row's maximum length, where the longest row is shorter. Attention computes row by
 row, and the micro-batch of a process that has none of its own is two tokens and filling: in rows as
 long as its longest one these would be thousands of rows."""
 
@@ -53,7 +53,7 @@ class Layout:
         return int(_up(batch.tokens.lengths, self.multiple).sum())
 
     def padded_lengths(self, sizes_B: np.ndarray) -> list[int]:
-        """Padded lengths of rows of `sizes_B` tokens, and of the rows of filling that make up
+        """Padded lengths of rows with `sizes_B` tokens, and of the filling rows that make up
         `length`."""
         lengths_B = _up(sizes_B, self.multiple)
         longest = int(lengths_B.max())

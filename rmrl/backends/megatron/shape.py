@@ -70,7 +70,7 @@ class Shape:
     positions: int
     """Longest row that the checkpoint was made for."""
     rope: tuple[float, ...]
-    """Angle per position of each pair of channels, [head_dim / 2], scaling included."""
+    """Angle per position for each pair of channels, [head_dim / 2], scaling included."""
     experts: Experts | None = None
 
     @classmethod

@@ -85,7 +85,7 @@ def translate(
 
 
 def start_from_rules(config: Config | ScoreConfig, rules: Mapping[str, Sequence[str]]) -> list[str]:
-    """Put the rules of the rows' data sources in front of the models of the older section. Return
+    """Put the rules of the rows' data sources in front of the older section's models. Return
     the notice lines.
 
     `rules`: rule -> its data sources.

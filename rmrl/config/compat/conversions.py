@@ -393,8 +393,8 @@ def _per_process(total: Any, values: Values) -> int:
 
 
 def _actor_value(key: str, values: Values) -> Any:
-    """Return the value of one of the actor's keys, or its default; None for an entry of a free-form
-    section that is not set."""
+    """Return the value under one of the actor's keys, or its default; None for an entry of a
+    free-form section that is not set."""
     key = key.replace(".mixed_precision.", ".").replace(
         ".fsdp_config.dtype", ".fsdp_config.param_dtype"
     )

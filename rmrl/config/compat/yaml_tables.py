@@ -9,7 +9,7 @@ import yaml
 
 
 def read_rows(name: str) -> dict[str, Any]:
-    """Return the content of one file of this package."""
+    """Return what one file of this package holds."""
     text = (Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8")
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # C where it was built
     return loader(text).get_single_data()

@@ -1,4 +1,4 @@
-"""The difference of one figure of two rewards, with a paired bootstrap over prompts."""
+"""The difference of one figure between two rewards, with a paired bootstrap over prompts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def accuracy(responses: Responses, threshold: float) -> Terms:
 
 
 def pairs(responses: Responses, threshold: float) -> Terms:
-    """Share of the pairs of a good and a bad response to one prompt in which the good one has the
+    """Share of the pairs with a good and a bad response to one prompt in which the good one has the
     higher reward. A tie is half."""
     del threshold
     terms: list[np.ndarray] = []

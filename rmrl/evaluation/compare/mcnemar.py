@@ -38,7 +38,7 @@ def mcnemar(terms: Terms) -> dict[str, Any] | None:
 
 
 def sign_flips(gain_P: np.ndarray) -> float:
-    """Return the share of the 2^P choices of signs of whole numbers whose sum is at least as far
+    """Return the share of the 2^P choices of signs for whole numbers whose sum is at least as far
     from 0 as theirs; exact."""
     observed = abs(int(gain_P.sum()))
     sizes, counts = np.unique(np.abs(gain_P[gain_P != 0]), return_counts=True)

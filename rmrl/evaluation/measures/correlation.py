@@ -9,7 +9,7 @@ from typing import Any
 def correlation(
     test: Callable[..., Any], first: Sequence[float], second: Sequence[float]
 ) -> float | None:
-    """Return the statistic of a function of scipy.stats, such as `spearmanr`. None where one side
+    """Return the statistic from a function in scipy.stats, such as `spearmanr`. None where one side
     has fewer than two different values."""
     if len(set(first)) < 2 or len(set(second)) < 2:
         return None

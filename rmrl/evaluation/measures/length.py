@@ -44,7 +44,7 @@ def length_bias(
 
     {picks_longer, label_longer: shares of the verdicts and of the labels that name the longer one;
     better_is_longer, better_is_shorter: accuracy where that holds; spearman: rank correlation of
-    the differences of score and length, None without scores}
+    the differences in score and length, None without scores}
     """
     picks: list[float] = []
     labels: list[float] = []

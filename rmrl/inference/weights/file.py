@@ -38,12 +38,12 @@ dtype."""
 
 
 def manifest_bytes(manifest: Manifest) -> int:
-    """Number of bytes of the tensors of `manifest`, without the header."""
+    """Bytes that the tensors of `manifest` have, without the header."""
     return sum(_as_dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in manifest)
 
 
 def largest_bytes(manifest: Manifest) -> int:
-    """Number of bytes of the largest tensor of `manifest`, 0 without tensors."""
+    """Bytes that the largest tensor of `manifest` has, 0 without tensors."""
     sizes = [_as_dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in manifest]
     return max(sizes, default=0)
 

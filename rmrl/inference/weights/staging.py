@@ -1,6 +1,6 @@
 """Bytes of device tensors in host memory, piece by piece through pinned buffers.
 
-`Tensor.cpu()` copies into fresh pageable memory, at a fraction of the bandwidth of the bus, and
+`Tensor.cpu()` copies into fresh pageable memory, at a fraction of the bus's bandwidth, and
 holds a second copy of the tensor. Two pinned buffers take turns here: while the bytes of one are
 written, the next piece is on its way into the other.
 """

@@ -1,2 +1,2 @@
-"""Rules worth shipping: pure functions of texts and numbers. `reward_functions/` makes drop-ins of
-some of them."""
+"""Rules worth shipping: pure functions of texts and numbers. `reward_functions/` makes drop-ins
+from some of them."""

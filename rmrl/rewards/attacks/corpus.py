@@ -31,7 +31,7 @@ class Attack:
     id: str
     family: str
     language: str
-    """ISO 639-1 code of most of its words."""
+    """ISO 639-1 code for most of its words."""
     position: str
     """append, prepend, replace (the response is gone), or around (the text has a {response}
     slot)."""

@@ -32,7 +32,7 @@ class Card:
     """What it learned from, in a few words after its paper."""
     paper: str
     source: str
-    """Origin of the prompt and of the form of the answer."""
+    """Origin of the prompt and of the answer's form."""
     tried: str
     """The trials of the preset, and those that were not made."""
     remote_code: bool = False

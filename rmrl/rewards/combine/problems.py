@@ -1,4 +1,4 @@
-"""Problems of the combination of scores, checked on the typed configuration alone."""
+"""Problems in the combination of scores, checked on the typed configuration alone."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What teachers say of the responses' tokens, weighted: it stays out of the reward, and training
-makes rewards of tokens of it, since only there the policy's own log-probabilities are known."""
+makes token rewards of it, since only there the policy's own log-probabilities are known."""
 
 from __future__ import annotations
 

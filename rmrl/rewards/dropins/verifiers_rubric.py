@@ -17,7 +17,7 @@ from typing import Any
 from rmrl.logs import logged_errors_raised
 
 LOGGER = "verifiers"
-"""Parent of the loggers of all Rubrics."""
+"""Parent of all Rubrics' loggers."""
 _NOT_INFO = ("answer", "ground_truth", "solution", "info", "prompts", "completions")
 
 

@@ -70,7 +70,7 @@ class Parser:
     def _matches(self, view: str) -> list[Any]:
         """Return all matches. Raises TimeoutError once this thread has spent the time on them.
 
-        The clock of `regex` counts the processor time of all threads of the process: where most of
+        The clock of `regex` counts the processor time of all the process's threads: where most of
         it was that of others, such as an engine that computes, the search begins again with more.
         """
         limit_s = TIME_LIMIT_S

@@ -67,7 +67,7 @@ _SENTENCE_END = re.compile(r"[.!?。！？][\"'”’)\]*_]{0,4}(?=\s)|[。！�
 
 
 def decide(candidates: Sequence[Candidate[Value]]) -> Reading[Value] | None:
-    """The verdict of the candidates of one level, None without candidates.
+    """The verdict by one level's candidates, None without candidates.
 
     Those of the highest rank count. Where they differ they contradict each other.
     """
@@ -127,4 +127,4 @@ def trails_off(text: str) -> bool:
 
 _CLOSING_WORDS = 3
 _ONE_SENTENCE = 12
-"""Maximum number of words of a text without any full stop that counts as whole."""
+"""Maximum number of words in a text without any full stop that counts as whole."""

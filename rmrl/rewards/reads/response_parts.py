@@ -42,7 +42,7 @@ _GRANITE = (r"(?:Here's|Here is) my thought process:", r"(?:Here's|Here is) my r
 
 @dataclass(frozen=True, slots=True)
 class ResponseParts:
-    """Places of the parts of one response."""
+    """Places of one response's parts."""
 
     thinking: tuple[Span, ...]
     """Insides of the blocks."""

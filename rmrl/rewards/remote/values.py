@@ -1,4 +1,4 @@
-"""Shared parts of the wires of reward servers: the user's own entries of a post, and numbers read
+"""Parts that the wires of reward servers share: the user's own entries of a post, and numbers read
 from an answer."""
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Overlong:
     buffer: int
     """Tokens before max_length over which it grows from 0."""
     penalty: float = 1.0
-    """Taken off the score of a response of max_length."""
+    """Taken off the score where a response has max_length."""
 
     example = "{kind: overlong, max_length: 4096, buffer: 512}"
     per_value = False

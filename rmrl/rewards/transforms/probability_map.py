@@ -89,7 +89,7 @@ class ProbabilityMap:
     threshold: float
     """P(good) from which the reward's verdict counts as good."""
     folds: tuple[Curve, ...]
-    """Curves of parts of the labelled rows, which give the verdicts."""
+    """Curves for parts of the labelled rows, which give the verdicts."""
     verdicts: Verdicts
     figures: Mapping[str, Any] = field(default_factory=dict)
     """Results of `rmrl calibrate`."""

@@ -9,8 +9,8 @@ _UNITS = 4 * float(np.finfo(np.float32).eps)
 
 
 def rounding_floor(magnitude: np.ndarray | float) -> np.ndarray:
-    """Differences up to this are rounding, not contrast: 4 units in the last place of a float32 of
-    that size, at least 1e-6.
+    """Differences up to this are rounding, not contrast: 4 units in the last place of a float32
+    with that size, at least 1e-6.
 
     float32 because models and servers compute in it or coarser; 1e-6 as in the advantage
     estimators, so that what is constant here is constant there.

@@ -16,7 +16,7 @@ def state_text(state: Any) -> str:
 
 
 def parts_text(content: Any, *, field: str) -> str:
-    """Return a text, or the texts and the JSON of a list of parts, a line each. Raises RequestError
+    """Return a text, or the texts and the JSON in a list of parts, a line each. Raises RequestError
     for a part that holds neither. `field`: its place in the body."""
     if not isinstance(content, Sequence) or isinstance(content, str):
         return state_text(content)

@@ -18,7 +18,7 @@ LABELS: dict[str, tuple[str, ...]] = {
 """Language -> labels of its fences. Any other language is labelled with its own name."""
 
 _IN_A_LINE = re.compile(r"[^`](```+)([\w+#.:-]+)$")
-"""A fence with a label at the end of a line of text: `Here it is: ```python`."""
+"""A fence with a label at the end of a text line: `Here it is: ```python`."""
 _LONG_QUOTES = ('"""', "'''")
 _PYTHON_PARTS = re.compile(r"""#.*|\"{3}|'{3}|\\.|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""")
 """Comments, quotes of long strings, and short strings in a line of Python."""

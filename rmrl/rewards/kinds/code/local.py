@@ -343,7 +343,7 @@ def _part(descriptor: int) -> bytes:
 
 
 def _limits(program: Program) -> dict[str, int]:
-    """Limits of every process of a program; `RLIMIT_NPROC` counts them together."""
+    """Limits for every process of a program; `RLIMIT_NPROC` counts them together."""
     return {
         "RLIMIT_AS": program.memory_mb * 2**20,
         "RLIMIT_CPU": max(1, round(program.time_s)),

@@ -52,7 +52,7 @@ class Options:
     """Field of the row that holds its tests: ground_truth or extra_info.<key>. "": looked for in
     extra_info, then in ground_truth."""
     max_tests: int = 0
-    """Number of tests of a row that are run, from the first. 0: all."""
+    """Number of a row's tests that are run, from the first. 0: all."""
     score: str = "all"
     """all: 1 where every test passes, else 0; share: the share of the tests that pass."""
     needs_block: bool = True
@@ -61,7 +61,7 @@ class Options:
     """CPU seconds of a program: each pair of input and output, or all assertions of a row together.
     By the clock it may take twice as long."""
     memory_mb: int = 1024
-    """local: address space of a process, and memory of all processes of a program together."""
+    """local: address space of a process, and memory of all a program's processes together."""
     processes: int = 16
     """local: processes and threads of a program at once."""
     python: str = ""

@@ -1,8 +1,8 @@
 """Kind `critique`: a generative model writes a critique of the response, then a scalar model scores
 prompt, response and critique.
 
-After "Critique-out-Loud Reward Models" (arXiv 2408.11791), with two models instead of two heads of
-one.
+After "Critique-out-Loud Reward Models" (arXiv 2408.11791), with two models, where the paper has
+two heads of one.
 
     items -> rm_preprocess (or the shipped template) -> critic -> own words
           -> rm_critique (or a further turn) -> scalar model -> score
@@ -219,7 +219,7 @@ class Critique:
 def _result(
     outputs: Sequence[TextOutput], scored: Sequence[ScoreResult], read: Rendered
 ) -> ScoreResult:
-    """One result from the scores of all critiques of a response."""
+    """One result from the scores of a response's critiques."""
     shared = judge_columns(outputs, read)
     usable: list[ScoreResult] = []
     values: list[float] = []

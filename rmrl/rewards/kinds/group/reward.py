@@ -80,7 +80,7 @@ class GroupReward(Kind):
         max_pairs: int = 0
         """pairwise: pairs per prompt, at most. 0: all of them."""
         rounds: int = 0
-        """tournament: rounds. 0: log2 of the number of responses, rounded up."""
+        """tournament: rounds. 0: log2 of the response count, rounded up."""
         orders: int = 2
         """listwise: orders in which the responses are displayed."""
         question: str = ""

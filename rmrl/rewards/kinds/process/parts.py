@@ -54,7 +54,7 @@ def cut_parts(response: str, separator: str, tokenizer: Any) -> Parts:
 def returned_parts(
     returned: Any, response: str, tokenizer: Any, *, origin: Origin
 ) -> Parts | RowError:
-    """The parts of a list of steps, or of (prompt, steps), that a drop-in returned for a
+    """The parts in a list of steps, or in (prompt, steps), that a drop-in returned for a
     response."""
     if isinstance(returned, RowError):
         return returned

@@ -76,7 +76,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of a list of criteria, read field by field. A null counts as an absent field: tables
+    """An entry in a list of criteria, read field by field. A null counts as an absent field: tables
     fill up the fields of other rows with it. Every method raises CriteriaError."""
 
     fields: Mapping[str, Any]

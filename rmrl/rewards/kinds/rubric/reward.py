@@ -130,7 +130,7 @@ class RubricReward(Kind):
 
     @classmethod
     def from_spec(cls, spec: RewardSpec, context: KindContext) -> RubricReward | GenerativeReward:
-        """The judge of each criterion, or of all of them at once (`combine: holistic`)."""
+        """The judge of each criterion, or of all at once (`combine: holistic`)."""
         problem = cls.machine_problem(spec) if spec.remote is not None else ""
         if problem:
             raise ConfigError(f"reward.specs.{spec.name}: {problem}")

@@ -85,7 +85,7 @@ class Judged:
     numbers: tuple[int, ...]
     """Place of each among all criteria of the row, counted from 1."""
     total: int
-    """Number of all criteria of the row, those that dropout left out included."""
+    """Number of all the row's criteria, those that dropout left out included."""
 
 
 class RowCriteria:

@@ -130,7 +130,7 @@ class RuleReward(Kind):
 
 
 def groups_of(items: Sequence[ScoreItem]) -> list[list[int]]:
-    """Positions of the items of each group, in order of the groups' first items."""
+    """Positions of each group's items, in order of the groups' first items."""
     groups: dict[int, list[int]] = {}
     for i, item in enumerate(items):
         groups.setdefault(item.group, []).append(i)

@@ -66,7 +66,7 @@ class Cutting(Generic[Case, Read]):
 
 @dataclass(slots=True)
 class _Search:
-    """A case that does not fit yet; `keep` is the number of tokens of all its passages to try
+    """A case that does not fit yet; `keep` is the number of tokens in all its passages to try
     next."""
 
     position: int

@@ -31,7 +31,7 @@ def curve_value(x: float, points: Sequence[Sequence[float]], shape: str = "expon
 
 
 def curve_problems(curve: Any, shape: str) -> list[str]:
-    """Problems of a curve of cosines as it was typed, each the text that follows its name; []
+    """Problems in a curve of cosines as it was typed, each the text that follows its name; []
     without a curve."""
     if curve == []:
         return []

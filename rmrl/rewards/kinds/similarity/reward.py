@@ -2,7 +2,7 @@
 through a curve.
 
 The default curve is 0.1 up to a cosine of 0.65, 1.0 from 0.85, and 0.1 * 10 ** ((cosine - 0.65) /
-0.2) between. Embeddings of unrelated texts are seldom far apart, so most of the range of the cosine
+0.2) between. Embeddings of unrelated texts are seldom far apart, so most of the cosine's range
 carries no information.
 """
 

@@ -120,18 +120,18 @@ class Link(Codec):
         os.close(answer_fd)
         self.received = bytearray()
         self.far: dict[tuple[str, int], Far] = {}
-        """Kind and number of an object of the candidate -> what stands for it here."""
+        """Kind and number of a candidate's object -> what stands for it here."""
 
     def pack_other(self, value: Any) -> Any:
         """Return rarer values as data, and objects of the candidate as their number."""
         return self.pack_object(value) if isinstance(value, Far) else super().pack_other(value)
 
     def pack_iterator(self, value: Any) -> Any:
-        """Return the values of an iterator of a test."""
+        """Return the values of a test's iterator."""
         return ["g", [self.pack(each) for each in itertools.islice(value, MOST_VALUES)]]
 
     def pack_object(self, value: Any) -> Any:
-        """Return the number of an object of the candidate. Raises TestsError for any other."""
+        """Return the number of a candidate's object. Raises TestsError for any other."""
         if isinstance(value, Far):
             return ["o", object.__getattribute__(value, "_far")[1]]
         self.unfit = "the test hands over a value of type " + type(value).__name__

@@ -87,7 +87,7 @@ class Codec:
         return ["i", self.pack_object(value)[1]]
 
     def pack_object(self, value: Any) -> Any:
-        """Return the number of an object of this side."""
+        """Return the number of an object on this side."""
         number = self.known.setdefault(id(value), len(self.objects))
         if number == len(self.objects):
             self.objects.append(value)
