@@ -54,7 +54,7 @@ class OutputDirError(ConfigError):
 
 
 class MemoryPlanError(ConfigError):
-    """The engines of the configuration do not fit the device; raised before anything is loaded."""
+    """The configuration's engines do not fit the device; raised before anything is loaded."""
 
 
 class RewardError(RmrlError):

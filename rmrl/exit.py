@@ -66,7 +66,7 @@ def exit_code() -> Iterator[ExitCode]:
 P = ParamSpec("P")
 
 READER_GONE = 141
-"""Exit code after the reader of the output has closed the pipe: 128 + SIGPIPE, as in shells."""
+"""Exit code after the output's reader has closed the pipe: 128 + SIGPIPE, as in shells."""
 
 
 def ends_with_its_reader(main: Callable[P, int]) -> Callable[P, int]:

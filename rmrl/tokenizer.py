@@ -21,7 +21,7 @@ _NEED = (
 
 
 def policy_tokenizer(model: ModelConfig) -> Any:
-    """Load the tokenizer of a model, with its pad token and chat template. See `load_tokenizer`."""
+    """Load a model's tokenizer, with its pad token and chat template. See `load_tokenizer`."""
     path = model.tokenizer_path or model.path or ""
     return load_tokenizer(
         path, trust_remote_code=model.trust_remote_code, chat_template=model.custom_chat_template

@@ -45,7 +45,7 @@ class Conversation:
     first: int
     """Number of the response's first turn."""
     status: Status = "ok"
-    """The status of every reward, where the harness recorded an error."""
+    """Every reward's status, where the harness recorded an error."""
     detail: str = ""
     rewards: Mapping[str, float | None] = field(default_factory=dict)
     """The environment's own rewards. None: not computed."""

@@ -33,7 +33,7 @@ LOOK_EVERY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """The scores of one response."""
+    """One response's scores."""
 
     row: Row
     """The row with the columns of `rmrl score`."""

@@ -91,7 +91,7 @@ def _scored(
 
 
 def _response(query: str, prompt: str) -> str:
-    """Return the response of a query. Raises DataError where the query does not hold the prompt."""
+    """Return a query's response. Raises DataError where the query does not hold the prompt."""
     response = response_of(query, prompt)
     if response is None:
         raise DataError(

@@ -47,7 +47,7 @@ def parted(completion: Any) -> tuple[Any, str]:
 
 
 def _content(content: Any) -> str:
-    """The text of a turn: a string, parts of which those of type text count, or None (a turn that
+    """A turn's text: a string, parts of which those of type text count, or None (a turn that
     only calls a tool)."""
     if content is None:
         return ""

@@ -27,7 +27,7 @@ _LOCK = threading.Lock()
 
 
 class SharedRewards:
-    """The rewards of one configuration, for callers on any thread."""
+    """One configuration's rewards, for callers on any thread."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         """Raises ConfigError with every problem of the configuration, and for rewards that no other
@@ -73,7 +73,7 @@ class SharedRewards:
                 self.rewards.rest()
 
     def read(self, rows: Sequence[Row], *, reader: str) -> ScoreTable:
-        """Return the scores of a batch, and put the engines away.
+        """Return a batch's scores, and put the engines away.
 
         Readers of different names share one scoring of equal rows. A reader that comes again has a
         new step, which is scored anew. Errors as in `Rewards.score_rows`.
@@ -98,7 +98,7 @@ class SharedRewards:
 
 
 def shared_rewards(config: Config) -> SharedRewards:
-    """Return the rewards of a configuration, the same object for equal configurations in a process.
+    """Return a configuration's rewards, the same object for equal configurations in a process.
 
     A file is read once, so that editing it during a run changes no reward. Engines and workers end
     with this process, or with `close_all`. Raises ConfigError where the configuration cannot be

@@ -82,7 +82,7 @@ class RewardFuncs(list[RewardFunc]):
     """The list for `reward_funcs=`."""
 
     weights: list[float]
-    """For `GRPOConfig(reward_weights=...)`, in the order of the functions."""
+    """For `GRPOConfig(reward_weights=...)`, in the functions' order."""
     combined: RewardFunc
     """One function in the place of all: the reward as rmrl combines it, whatever the combiner."""
 

@@ -54,7 +54,7 @@ def rubric(config: Config, *, missing_reward: float | None = None) -> Any:
     single = partial(gathered_rewards, config, missing_reward=missing_reward, caller="verifiers")
 
     class RewardsRubric(base):
-        """The rewards of a configuration. See `rubric`."""
+        """A configuration's rewards. See `rubric`."""
 
         async def score_rollout(self, state: Any) -> None:
             """Score one rollout."""
@@ -97,7 +97,7 @@ def reward_of(
     """Return a reward function for tasks of verifiers 0.4, with a configuration of its own.
 
     It scores `trace.last_reply` as the response to `task.prompt` and the turns between them
-    (`trace_row`). The other fields of the task are columns (`answer` is the reference). The
+    (`trace_row`). The task's other fields are columns (`answer` is the reference). The
     components become metrics of the trace, those without a verdict are left out. Traces that end
     close together are scored as one batch. A trace without a reward gets `missing_reward`, without
     which it raises RewardError and is invalid.

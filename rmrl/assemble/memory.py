@@ -127,7 +127,7 @@ def scoring_plan(
 
 
 def budget_of(plan: MemoryPlan) -> Budget:
-    """Return the memory that the engines of each place may hold by this plan."""
+    """Return the memory that each place's engines may hold by this plan."""
     rooms: dict[str, Room] = {
         place: Room(plan.scoring_bytes(place), plan.idle_bytes(place)) for place in plan.places()
     }

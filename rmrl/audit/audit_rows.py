@@ -1,4 +1,4 @@
-"""The rows of an audit: prompts with their references, responses and people's labels."""
+"""An audit's rows: prompts with their references, responses and people's labels."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Row:
 
 
 def read_rows(config: AuditConfig, count_tokens: CountTokens | None) -> list[Row]:
-    """Return the prompts of the file, those with equal ones joined, in an order drawn by
+    """Return the file's prompts, those with equal ones joined, in an order drawn by
     audit.seed. Raises DataError as `answered_rows` and `response_labels` do."""
     rows: dict[tuple[str, str | None], Row] = {}
     for number, read in enumerate(answered_rows(config.data, count_tokens=count_tokens)):

@@ -86,7 +86,7 @@ class Goldens:
 
 
 async def find_goldens(subject: Subject, rows: Sequence[Row]) -> Goldens:
-    """Try the forms on the first rows of each source, and score all rows in the best one."""
+    """Try the forms on each source's first rows, and score all rows in the best one."""
     by_source: dict[str, list[Row]] = {}
     for row in rows:
         if row.answer:

@@ -66,7 +66,7 @@ def _at_another_hour(job: Mapping[str, Any], condition: Mapping[str, Any]) -> Li
 
 
 def _answers(rule: Rule, job: Mapping[str, Any], condition: Mapping[str, Any]) -> Lines:
-    """Yield [status, value, detail, facts] of each call, in the order of the condition."""
+    """Yield [status, value, detail, facts] of each call, in the condition's order."""
     payloads = [job["payloads"][position] for position in condition["order"]]
     if condition["no_text"]:
         payloads = [pickle.dumps(received(each) | {"solution_str": None}) for each in payloads]

@@ -137,7 +137,7 @@ async def _to_label(
 
 
 async def planned(bench: Bench, checked: CheckedAudit) -> Sequence[Row]:
-    """Measure the seconds of one response, print the plan, and return the rows that it has room
+    """Measure one response's seconds, print the plan, and return the rows that it has room
     for."""
     settings = bench.settings
     subject = bench.subject

@@ -36,7 +36,7 @@ def summary(result: Result) -> str:
 
 
 def line_of(name: str, findings: Sequence[Finding]) -> tuple[str, str, str, str, str]:
-    """Return the row of a check: its worst finding speaks for it."""
+    """Return a check's row: its worst finding speaks for it."""
     verdict = verdict_of(findings)
     chosen = [finding for finding in findings if finding.verdict == verdict]
     first = max(chosen, key=_badness)

@@ -1,4 +1,4 @@
-"""The files of an audit: audit.json, audit.html, and reward.yaml with the audited section."""
+"""An audit's files: audit.json, audit.html, and reward.yaml with the audited section."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ TENSORS = "tensors"
 
 class TrainingEngine:
     """A policy (role "actor"), its frozen reference (role "ref") or a critic (role "critic"),
-    spread over the processes of the group.
+    spread over the group's processes.
 
     Each role is an engine of its own; those in the same process share the process group. Implements
     rmrl.interfaces.TrainEngine.

@@ -66,7 +66,7 @@ class Units:
 
 
 def units_of(batch: TrainBatch, sharing: Sharing) -> list[np.ndarray]:
-    """Return the rows of each unit, in order of their first rows."""
+    """Return each unit's rows, in order of their first rows."""
     open_unit: dict[bytes, int] = {}
     units: list[list[int]] = []
     lengths: list[int] = []
@@ -85,7 +85,7 @@ def units_of(batch: TrainBatch, sharing: Sharing) -> list[np.ndarray]:
 
 
 def length_of(batch: TrainBatch, unit: np.ndarray) -> int:
-    """Return the tokens of a unit."""
+    """Return a unit's tokens."""
     responses = batch.response_mask.lengths[unit]
     return int(batch.tokens.lengths[unit[0]] - responses[0] + responses.sum())
 

@@ -28,7 +28,7 @@ _TIMEOUT_S = 120.0
 def find_devices(device: str, ray_init: Mapping[str, Any]) -> Devices:
     """Return the devices of `trainer.device` (auto, cuda or cpu).
 
-    A cluster is joined for the time of the call: Ray's resources have the GPUs of its machines, a
+    A cluster is joined for the call's time: Ray's resources have the GPUs of its machines, a
     task on each of them reads their memory. Raises ConfigError for cuda where there is no GPU,
     InfrastructureError for a cluster that cannot be joined or gives no answer.
     """

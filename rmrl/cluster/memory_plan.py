@@ -2,7 +2,7 @@
 
 A run is refused before anything is loaded if some phase cannot fit. The minimum that a plan needs
 is one engine of a place awake (the largest) and the others put away. The rest of the budget is
-used too: `scoring_bytes` and `idle_bytes` are the bytes that the engines of a place may occupy, so
+used too: `scoring_bytes` and `idle_bytes` are the bytes that a place's engines may occupy, so
 that engines which fit stay awake.
 """
 
@@ -88,12 +88,12 @@ class MemoryPlan:
         )
 
     def scoring_bytes(self, place: str = "") -> int:
-        """Bytes that the engines of a place may occupy on each of its devices while scoring, 0
+        """Bytes that a place's engines may occupy on each of its devices while scoring, 0
         where there are none."""
         return self._room(place, ("score",))
 
     def idle_bytes(self, place: str = "") -> int:
-        """Bytes that the engines of a place may occupy while nothing is scored.
+        """Bytes that a place's engines may occupy while nothing is scored.
 
         For a pool this equals `scoring_bytes`: sampling and training use other devices.
         """
@@ -187,7 +187,7 @@ class MemoryPlan:
         return phases or set(PHASES)
 
     def _engine_line(self, place: str) -> str:
-        """Return the bytes that the engines of a place may keep awake, as a sentence."""
+        """Return the bytes that a place's engines may keep awake, as a sentence."""
         scoring = gib(self.scoring_bytes(place))
         if place:
             return f"  engines of pool {place} may hold {scoring}"

@@ -61,7 +61,7 @@ class RayProcess:
         await finish(self.actor.pid.remote(), what=f"{self.name}.alive", timeout_s=timeout_s)
 
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
-        """Return the result of the method.
+        """Return the method's result.
 
         The deadline counts from the last progress of the call, where the object counts it (method
         `progress`), see `with_progress`. Raises EngineLostError when the process dies, StallError
@@ -257,7 +257,7 @@ def call_name(process: str, method: str, args: Sequence[Any] = ()) -> str:
 
 
 def node_lines(processes: Sequence[RayProcess]) -> list[str]:
-    """Return the processes of each node, one line a node. Nothing where all run on one."""
+    """Return each node's processes, one line a node. Nothing where all run on one."""
     nodes: dict[str, list[RayProcess]] = {}
     for process in processes:
         nodes.setdefault(process.node_id, []).append(process)

@@ -52,7 +52,7 @@ def stream(
     cpus: float,
     gpus: float = 0.0,
 ) -> Iterator[Record]:
-    """Yield the result of every record. Ray runs already.
+    """Yield every record's result. Ray runs already.
 
     `worker` makes the object of an actor from `arguments`; `workers`: number of actors, each with
     `cpus` and `gpus`. Raises the RmrlErrors of workers, InfrastructureError for what Ray cannot

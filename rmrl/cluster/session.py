@@ -34,7 +34,7 @@ _OBJECT_STORE_BYTES = 2 * 2**30
 
 @contextmanager
 def ray_session(settings: Mapping[str, Any], *, processes: int) -> Iterator[None]:
-    """Provide Ray for the time of the block. A cluster given by `settings["address"]` or
+    """Provide Ray for the block's time. A cluster given by `settings["address"]` or
     RAY_ADDRESS is joined and left as it is.
 
     `processes`: training processes on this machine; a machine with fewer cores still offers as many

@@ -193,7 +193,7 @@ _present: ClusterWatch | None = None
 
 @contextmanager
 def watching(watch: ClusterWatch) -> Iterator[ClusterWatch]:
-    """Make `watch` the present one for the time of the block."""
+    """Make `watch` the present one for the block's time."""
     global _present
     before = _present
     _present = watch
@@ -268,7 +268,7 @@ async def unless_lost(work: Awaitable[Result], *, until: float = 0.0) -> Result:
 async def _outcome(
     task: asyncio.Future[Result], watch: ClusterWatch, lost: asyncio.Event
 ) -> Result:
-    """Return the result of the task, or raise the loss as an error.
+    """Return the task's result, or raise the loss as an error.
 
     A call that failed may be the first sign of a loss: the watch then has a few seconds to notice.
     """

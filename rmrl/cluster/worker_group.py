@@ -197,7 +197,7 @@ def _too_small(asked_by: str, per_node: int, nnodes: int, kind: str) -> str:
 
 
 def neighbours(locations: Sequence[RankLocation], *, first: str = "") -> list[int]:
-    """Return positions of the locations, those of one machine together: first node `first`, then
+    """Return the locations' positions, those of one machine together: first node `first`, then
     the nodes by their first location; devices ascending."""
     nodes = list(dict.fromkeys(location.node_id for location in locations))
     nodes.sort(key=lambda node: node != first)

@@ -100,7 +100,7 @@ class Command(Generic[Settings, Checked, Result]):
 
 
 class KeyCommand(Command[Root, Checked, Result]):
-    """A command whose arguments are keys of a configuration."""
+    """A command whose arguments are a configuration's keys."""
 
     root: ClassVar[Any]
     """Dataclass of the configuration."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Eval(KeyCommand[EvalConfig, "CheckedEval", "Evaluation"]):
-    """Score the responses of the benchmark, or read judgements that were recorded."""
+    """Score the benchmark's responses, or read judgements that were recorded."""
 
     examples = (
         "python -m rmrl.main_eval eval.format=rewardbench data.files=filtered.parquet \\",

@@ -67,7 +67,7 @@ class Export(Command[ExportConfig, ExportConfig, "Exported"]):
         return self.carry_out(parse(words))
 
     def check(self, settings: ExportConfig) -> ExportConfig:
-        """Check the files of the checkpoint."""
+        """Check the checkpoint's files."""
         out = Path(settings.out).expanduser()
         if out.exists() and not settings.overwrite:
             raise ConfigError(

@@ -145,7 +145,7 @@ def starts_training(arguments: Sequence[str]) -> bool:
 
 
 def _prepared(arguments: Sequence[str], root: type) -> CommandLine:
-    """Return the command line with overrides as Hydra takes them. The section of a file is among
+    """Return the command line with overrides as Hydra takes them. A file's section is among
     them, under a name of our own. Raises ConfigError with all problems that show before composing.
     """
     if root is Config:

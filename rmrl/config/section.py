@@ -35,7 +35,7 @@ def section_path(text: str, folder: Path | None) -> Path:
 
 
 def read_section(path: Path) -> dict[str, Any]:
-    """Return the section of a file. Raises ConfigError, whose problems all begin with the path:
+    """Return a file's section. Raises ConfigError, whose problems all begin with the path:
     for a file that cannot be read, unknown keys and wrong values, and where rewards stand in a
     section with older names and not in `reward`."""
     content = read_yaml(path)

@@ -27,7 +27,7 @@ PROMPT_NAMES = ("prompt", "reference", "id", "data_source", "ability", "extra_in
 """Names of what a prompt is made of."""
 RESPONSE_NAMES = ("response", "response_tokens", "finish_reason", "opens_thinking")
 NAMES_COLUMN = "rmrl_columns"
-"""Column of a scored file with the names of its columns, where they are not the usual ones."""
+"""Column of a scored file with its columns' names, where they are not the usual ones."""
 _MOST_COLUMNS = 1000
 _OF_ONE_REWARD = "rm_prompt_"
 _CHANGES_MEANING = ("reference", "id")
@@ -46,7 +46,7 @@ class ColumnNames:
         self._columns: dict[str, None] = {}
 
     def at(self, name: str) -> str:
-        """Return the column of a value."""
+        """Return a value's column."""
         return self.paths.get(name, name)
 
     def name_of(self, column: str) -> str:
@@ -168,7 +168,7 @@ def _names_of(text: str) -> ColumnNames | None:
 
 
 def at_path(values: Mapping[str, Any], path: str) -> Any:
-    """Return the value of a column, or below it: "judgments.0.decision"; ABSENT where there is
+    """Return a column's value, or below it: "judgments.0.decision"; ABSENT where there is
     none."""
     if path in values:
         return values[path]
@@ -178,7 +178,7 @@ def at_path(values: Mapping[str, Any], path: str) -> Any:
 
 
 def value_at(values: Mapping[str, Any], path: str) -> Any:
-    """Return the value of a column as `at_path` does, None where it is absent."""
+    """Return a column's value as `at_path` does, None where it is absent."""
     value = at_path(values, path)
     if value is ABSENT:
         return None

@@ -89,7 +89,7 @@ def make_prompt(row: PromptRow, token_ids: Sequence[int]) -> Prompt:
 
 
 def load_prompts(config: DataConfig, tokenizer: Any, *, split: Split) -> PromptTable:
-    """Read, check and tokenize the files of one split.
+    """Read, check and tokenize one split's files.
 
     The first data.<split>_max_samples rows in file order are taken, then
     data.filter_overlong_prompts applies. One line is logged on what was loaded, dropped and

@@ -1,9 +1,9 @@
 """Groups of responses that are compared with each other, and an order of the rows in which each
 group is scored as a whole.
 
-The key of a group are the columns of `data.group_key`, or paths below them; by default `prompt_id`
+A group's key are the columns of `data.group_key`, or paths below them; by default `prompt_id`
 and `step` where a row has them (a run's samples.jsonl: one prompt sampled at two steps makes two
-groups), else the prompt. The rows of a group may be anywhere in the files.
+groups), else the prompt. A group's rows may be anywhere in the files.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def group_columns(setting: object) -> tuple[str, ...]:
 
 
 def group_of(fields: Mapping[str, Any], messages: Messages, columns: Sequence[str]) -> bytes:
-    """Return 16 bytes, equal for the rows of one group. Raises FieldError where a row lacks one of
+    """Return 16 bytes, equal for one group's rows. Raises FieldError where a row lacks one of
     `columns`."""
     for name in columns:
         if at_path(fields, name) is ABSENT:

@@ -82,7 +82,7 @@ class HubSplit:
     split: str
 
     def path(self) -> Path:
-        """Return the file of the rows, beside those of the package datasets: for a local folder
+        """Return the rows' file, beside those of the package datasets: for a local folder
         another one when a file in it changes."""
         words = [self.name, self.configuration or "", self.split]
         folder = Path(self.name)

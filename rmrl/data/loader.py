@@ -1,4 +1,4 @@
-"""Shuffled batches of prompts that resume exactly at the position of a checkpoint.
+"""Shuffled batches of prompts that resume exactly at a checkpoint's position.
 
 Epoch e visits the rows in the order `numpy.random.default_rng([seed, e]).permutation(num_rows)`, so
 (seed, e, position) is the whole state.
@@ -90,7 +90,7 @@ class PromptLoader:
         """Move to the position in `state`. Raises CheckpointError where data, seed or shuffle
         differ from those of the saved run.
 
-        Another batch size is allowed: the order of the rows does not depend on it.
+        Another batch size is allowed: the rows' order does not depend on it.
         """
         absent = [k for k, kind in _STATE_TYPES.items() if not isinstance(state.get(k), kind)]
         if absent:

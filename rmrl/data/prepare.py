@@ -88,7 +88,7 @@ def build_rows(
     test_share: float = 0.0,
     key: Callable[[Mapping[str, Any]], str] = str,
 ) -> Rows:
-    """Build the rows of every split. Training records whose `key` falls into `test_share` become
+    """Build every split's rows. Training records whose `key` falls into `test_share` become
     test rows; records with equal keys stay together."""
     rows: Rows = {}
     for split, part in records.items():

@@ -121,7 +121,7 @@ def answered_rows(
 def numbered_rows(
     reader: ResponseReader, paths: Sequence[Path]
 ) -> Iterator[tuple[int, AnsweredRow | BadRow]]:
-    """Yield (position of the file, row) for the rows of `answered_rows`; readable ones are numbered
+    """Yield (the file's position, row) for the rows of `answered_rows`; readable ones are numbered
     from 0. Raises DataError for a bad row, unless data.on_bad_row=quarantine."""
     settings = reader.settings
 
@@ -209,7 +209,7 @@ class ResponseReader:
         numbers: Iterable[int],
         wanted_N: np.ndarray | None = None,
     ) -> Iterator[AnsweredRow]:
-        """Yield the rows of a file, those where `wanted_N` is true, with the next of `numbers`
+        """Yield a file's rows, those where `wanted_N` is true, with the next of `numbers`
         each. Raises DataError with up to 5 problems of a file."""
         return self.answered(read_rows(path, label=label, wanted_N=wanted_N), numbers=numbers)
 
@@ -359,7 +359,7 @@ def conversation(messages: Messages, before: Messages) -> tuple[Message, ...]:
 
 
 def prompt_text(fields: Mapping[str, Any], names: ColumnNames, before: Messages) -> str:
-    """Return the prompt of a row as a text to look at: messages with roles and tool calls, then the
+    """Return a row's prompt as a text to look at: messages with roles and tool calls, then the
     turns `before` the response. A value that could not be scored is returned as it stands."""
     try:
         messages, plain_text = prompt_messages(fields, names, empty_ok=True)
@@ -377,7 +377,7 @@ def prompt_text(fields: Mapping[str, Any], names: ColumnNames, before: Messages)
 def answers_in(
     fields: Mapping[str, Any], names: ColumnNames
 ) -> tuple[tuple[str, ...], bool, tuple[Messages, ...]]:
-    """Return the responses of a row, whether they are a list, and for each the turns before it,
+    """Return a row's responses, whether they are a list, and for each the turns before it,
     where it is the last assistant turn in a list of messages. Raises FieldError."""
     column = names.at("response")
     value = names.value(fields, "response")

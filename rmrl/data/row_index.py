@@ -38,7 +38,7 @@ class Shard:
     """1 to `count`."""
     count: int = 1
     by_group: bool = False
-    """Whether the rows of a group are in one shard."""
+    """Whether a group's rows are in one shard."""
 
     def holds(self, position: int) -> bool:
         """Return whether the row, or the group, at this position (from 0) is in the shard."""
@@ -95,7 +95,7 @@ class _FileRows:
     """One byte per row."""
 
     def mask(self, sampled: np.ndarray | None) -> np.ndarray | None:
-        """Bool per row: scored, None where all are. `sampled`: of the rows of the file, those that
+        """Bool per row: scored, None where all are. `sampled`: of the file's rows, those that
         have a fate. None: all."""
         scored = self._fates() == _SCORED
         if sampled is not None:
@@ -184,7 +184,7 @@ def rows_to_score(
 ) -> Iterator[AnsweredRow]:
     """Yield the rows in the order of scoring, without the first `done` of that order.
 
-    This is the order of the files, unless the survey has groups and the rows of some are not
+    This is the files' order, unless the survey has groups and the rows of some are not
     consecutive: then, `by_group`, rows come group after group, and the files are read once for
     every 64 MiB of rows, which bounds the memory.
     """
@@ -203,7 +203,7 @@ def rows_to_score(
 
 
 def bad_rows(settings: ScoreDataConfig, surveyed: Survey) -> Iterator[BadRow]:
-    """Yield the bad rows of the shard, in the order of the files."""
+    """Yield the bad rows of the shard, in the files' order."""
     paths = file_list(settings.files, "data.files")
     reader = ResponseReader(settings)
     for path, label, mask in zip(paths, file_labels(paths), surveyed.bad_masks, strict=True):
@@ -219,7 +219,7 @@ def _selected_rows(
     wanted_N: np.ndarray,
     count_tokens: CountTokens | None,
 ) -> Iterator[AnsweredRow]:
-    """Yield the rows where `wanted_N` is true, in the order of the files."""
+    """Yield the rows where `wanted_N` is true, in the files' order."""
     paths = file_list(settings.files, "data.files")
     reader = ResponseReader(settings, count_tokens)
     first = 0

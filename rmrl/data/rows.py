@@ -104,7 +104,7 @@ def file_list(value: object, key: str) -> list[Path]:
 
 
 def file_labels(paths: Sequence[Path]) -> list[str]:
-    """Return a short unique name per path: the name of the file, with parents where names repeat. A
+    """Return a short unique name per path: the file's name, with parents where names repeat. A
     file listed twice gets "#2"."""
     distinct = set(paths)
     longest = max((len(path.parts) for path in distinct), default=0)
@@ -128,7 +128,7 @@ def read_rows(
     wanted_N: np.ndarray | None = None,
     with_problems: bool = False,
 ) -> Iterator[Row]:
-    """Stream the rows of one file. `label` defaults to the file's name.
+    """Stream one file's rows. `label` defaults to the file's name.
 
     `wanted_N`: bool per row. Only these rows are parsed and yielded, and rows behind its end are
     not read. None: all rows. Raises DataError where the file is missing, empty, unreadable, or a

@@ -61,7 +61,7 @@ class PromptRow:
 
 
 def check_rows(rows: Iterable[Row], names: ColumnNames) -> Iterator[PromptRow]:
-    """Check the rows of one file, in a stream.
+    """Check one file's rows, in a stream.
 
     After the first problem nothing more is yielded; up to 5 problems of the file are collected and
     raised as one DataError.

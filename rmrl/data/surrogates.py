@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 def without_surrogates(
     rows: Sequence[Mapping[str, Any]],
 ) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return the rows with U+FFFD for every lone surrogate in the texts of their values, at any
+    """Return the rows with U+FFFD for every lone surrogate in their values' texts, at any
     depth, and the positions of the rows that had one."""
     clean_rows: list[dict[str, Any]] = []
     positions: list[int] = []

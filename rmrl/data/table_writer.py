@@ -70,7 +70,7 @@ class ParquetWriter:
         self._file = pq.ParquetWriter(path, self._schema)
 
     def write(self, rows: Sequence[Mapping[str, Any]], added: Columns) -> None:
-        """Write the next rows of the sources, as many as `rows` has."""
+        """Write the sources' next rows, as many as `rows` has."""
         table = self._sources.take(len(rows)).select(self._source_names)
         new = [pa.array(added[name], type=type_) for name, type_ in self._types.items()]
         self._pending.append(pa.table([*table.columns, *new], schema=self._schema))
@@ -102,7 +102,7 @@ class TableWriter:
 
     `partial`: the temporary name, on the same disk. `types`: the added columns, in order. A column
     of the rows with the name of an added column is replaced. `sources`: the same rows as Arrow
-    tables, for parquet; `columns`: the columns of the rows, for csv; `escape_formulas`: see
+    tables, for parquet; `columns`: the rows' columns, for csv; `escape_formulas`: see
     `CsvWriter`. Raises DataError where the file cannot be written.
     """
 

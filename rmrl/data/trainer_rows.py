@@ -21,12 +21,12 @@ def row_of(
 ) -> dict[str, Any]:
     """Return a row with one response.
 
-    `before`: turns of the completion before the response. None: it is no conversation. They become
+    `before`: the completion's turns before the response. None: it is no conversation. They become
     part of the row's prompt, where a transcript finds them, and the group stays that of the prompt.
 
     `columns`: data_source, rm_prompt, rm_prompt_<name> and extra_info keep their meaning. The first
     of REFERENCES that is there is the reference. All columns are entries of extra_info, where rules
-    find them. An entry that extra_info has itself stays. `tokens`: length of the response.
+    find them. An entry that extra_info has itself stays. `tokens`: the response's length.
     """
     row: dict[str, Any] = {"prompt": prompt, "response": response}
     if before is not None:

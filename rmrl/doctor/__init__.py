@@ -23,7 +23,7 @@ _TABLE = {
 }
 CHECKS: Registry[Check] = Registry("check", _TABLE)
 NAMES = tuple(_TABLE)
-"""Checks in the order of their lines."""
+"""Checks in their lines' order."""
 
 
 def findings_of(name: str) -> Sequence[Finding]:

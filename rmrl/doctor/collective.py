@@ -1,4 +1,4 @@
-"""An all-reduce over processes of this machine, on CPU (gloo) or with a GPU for each (nccl)."""
+"""An all-reduce over this machine's processes, on CPU (gloo) or with a GPU for each (nccl)."""
 
 # pyright: basic
 # pyright: reportPrivateImportUsage=false

@@ -53,7 +53,7 @@ def check_devices() -> list[Finding]:
 
 
 def check_collectives() -> list[Finding]:
-    """Run an all-reduce over processes of this machine: gloo, and NCCL where torch sees GPUs."""
+    """Run an all-reduce over this machine's processes: gloo, and NCCL where torch sees GPUs."""
     _log.info("processes are started for an all-reduce, which takes seconds to a minute")
     findings = [_all_reduce("gloo", 2)]
     gpus = torch.cuda.device_count()

@@ -75,7 +75,7 @@ def shared_memory(free_gib: float, total_gib: float) -> Finding:
 
 def leftovers(folder: Path) -> list[Finding]:
     """Report old published weights whose process is gone. Containers may share the folder and not
-    the numbers of their processes."""
+    their processes' numbers."""
     names: list[str] = []
     size = 0
     for path in sorted(folder.glob("rmrl-weights-*-*")):

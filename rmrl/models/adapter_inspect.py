@@ -66,7 +66,7 @@ class Adapter:
 
 
 def local_adapter(path: str | Path) -> Path:
-    """The folder of an adapter. A hub id is looked up in (and, online, fetched to) the local hub
+    """An adapter's folder. A hub id is looked up in (and, online, fetched to) the local hub
     cache. Raises ConfigError where there is none, and for tensors in a format other than
     safetensors."""
     folder = Path(path).expanduser()
@@ -221,7 +221,7 @@ def check_fits(adapter: Adapter, base: str, *, named: str, where: str) -> None:
 
 
 class _Modules:
-    """The modules of a checkpoint, by the names of its tensors. `in` asks whether a tensor of an
+    """The modules of a checkpoint, by its tensors' names. `in` asks whether a tensor of an
     adapter belongs to one of them."""
 
     def __init__(self, tensors: Iterable[str], *, tied: bool) -> None:

@@ -67,7 +67,7 @@ class TensorHeader:
 
 
 def local_checkpoint(path: str | Path) -> Path:
-    """The folder of a checkpoint. A hub id is looked up in (and, online, fetched to) the local hub
+    """A checkpoint's folder. A hub id is looked up in (and, online, fetched to) the local hub
     cache.
 
     Raises ConfigError when there is no such folder and no such hub id, or no config.json in it.

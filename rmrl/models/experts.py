@@ -15,7 +15,7 @@ _FUSED = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}
 
 
 def one_by_one(name: str, parameter: Tensor) -> dict[str, Tensor]:
-    """Views of a fused parameter by the names of its experts, {} for any other parameter."""
+    """Views of a fused parameter by its experts' names, {} for any other parameter."""
     holder, _, last = name.rpartition(".")
     if last not in _FUSED or not holder.endswith(".experts") or parameter.dim() != 3:
         return {}

@@ -18,7 +18,7 @@ class LabelHead:
     """A head with one output for each label."""
 
     names: tuple[str, ...]
-    """In the order of the outputs; `LABEL_0`, `LABEL_1`, ... where config.json has no names."""
+    """In the outputs' order; `LABEL_0`, `LABEL_1`, ... where config.json has no names."""
     problem_type: str = ""
     """Entry of config.json: "regression", "single_label_classification",
     "multi_label_classification", or "" where it is not stated."""
@@ -39,7 +39,7 @@ class LabelHead:
 
 
 def label_head(path: str | Path) -> LabelHead:
-    """The labels of a checkpoint. Raises ConfigError where its config.json cannot be read."""
+    """A checkpoint's labels. Raises ConfigError where its config.json cannot be read."""
     config = read_config(path)
     stated: dict[str, Any] = config.get("id2label") or {}
     names: list[str] = [

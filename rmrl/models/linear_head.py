@@ -1,7 +1,7 @@
 """log p(target) and entropy straight from hidden states and the head's matrix: logits exist for one
 slice of positions at a time, in both passes.
 
-The gradient of the logits is g_N * (1[v = t] - p_v) / temperature, and g_N, the gradient of the
+The logits' gradient is g_N * (1[v = t] - p_v) / temperature, and g_N, the gradient of the
 loss, is known in the backward pass only (a policy's loss depends on the log-probabilities of whole
 responses). So the backward pass computes a slice's logits again, which is one matrix product, and
 adds the slice's part of the matrix's gradient to one sum in float32.

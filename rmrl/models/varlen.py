@@ -113,7 +113,7 @@ def attend(
     scale: float | None = None,
     window: int | None = None,
 ) -> Tensor:
-    """Outputs [T, n, d]. `boundaries` is int32 [R + 1] on the device of the tokens: where rows
+    """Outputs [T, n, d]. `boundaries` is int32 [R + 1] on the tokens' device: where rows
     begin, and where the last one ends.
 
     `longest` is at least the length of the longest row, a plain number like all `lengths`, so that

@@ -1,4 +1,4 @@
-"""Assembly of the output from parts of scores and the rows of the files, in the order of the rows,
+"""Assembly of the output from parts of scores and the rows of the files, in the rows' order,
 with a window of them in memory at a time."""
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def names_of_columns(job: Job) -> dict[str, str]:
 
 
 def _source_rows(job: Job) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of the files; empty ones for parquet, whose writer reads the files itself."""
+    """Yield the files' rows; empty ones for parquet, whose writer reads the files itself."""
     if job.survey.schema is not None:
         yield from repeat({}, job.survey.rows)
         return

@@ -1,7 +1,7 @@
 """Dependence of scores on the batch in which they are computed, measured on a few rows.
 
-In bfloat16 and float16 an engine may choose its kernels, and with them the order of its sums, by
-the size of a batch. The rounding then differs, and so does the score.
+In bfloat16 and float16 an engine may choose its kernels, and with them its sums' order, by
+a batch's size. The rounding then differs, and so does the score.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class CheckedScoring:
     whole_groups: bool
     """Whether all responses of a group must be scored together."""
     by_batch: bool
-    """Whether some scores depend on the other responses of the batch."""
+    """Whether some scores depend on the batch's other responses."""
     files: tuple[Path, ...] = ()
     out: Path | None = None
     survey: Survey | None = None

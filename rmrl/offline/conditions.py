@@ -18,7 +18,7 @@ from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
 
 Condition = Callable[[Mapping[str, Any]], Any]
-"""Columns of a row -> the value of the expression."""
+"""Columns of a row -> the expression's value."""
 
 _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,

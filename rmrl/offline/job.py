@@ -405,7 +405,7 @@ def _is_of_a_job(entry: Path) -> bool:
 
 
 def _clear(folder: Path) -> None:
-    """Remove the files of a job, the manifest first: parts without it belong to no job."""
+    """Remove a job's files, the manifest first: parts without it belong to no job."""
     (folder / MANIFEST_FILE).unlink(missing_ok=True)
     for entry in folder.iterdir():
         if _is_of_a_job(entry) and entry.name != LOCK_FILE:

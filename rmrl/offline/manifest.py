@@ -54,7 +54,7 @@ class Part:
 
 @dataclass(slots=True, kw_only=True)
 class Manifest:
-    """The parts of one job in the order of their scoring."""
+    """The parts of one job in their scoring's order."""
 
     identity: Mapping[str, Any]
     started: str = field(default_factory=lambda: time.strftime("%Y-%m-%d %H:%M:%S %z"))

@@ -41,7 +41,7 @@ REMEDIES: Mapping[str, str] = {
 def missing_table(verdicts: Mapping[str, VerdictCounts], *, functions: Container[str] = ()) -> str:
     """Format one line per component and status, the most frequent first, with an example of a
     detail; "" where nothing is missing. `functions`: components whose score is a function's number,
-    not the text of a model."""
+    not a model's text."""
     rows = [("reward", "status", "cause", "missing", "share")]
     examples = ["for example"]
     for name, counts in verdicts.items():

@@ -2,7 +2,7 @@
 
     files -> pieces (Ray Data's tasks) -> PieceScorer (Ray Data's actors) -> scores -> durable parts
 
-The rows of a piece are scored by the code of the local engine and come back in the order of the
+A piece's rows are scored by the code of the local engine and come back in the order of the
 rows, so that parts, resuming and the output are those of any other job. Every node sees the files
 and the reward functions under the same paths.
 """
@@ -141,7 +141,7 @@ def readers_of(job: Job) -> list[Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FileReader:
-    """The rows to score of one file."""
+    """The rows to one file's score."""
 
     path: Path
     file: int
@@ -180,7 +180,7 @@ class PieceScorer:
         self._scorer: Scorer | None = None
 
     def __call__(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the scores of a piece, and their summary."""
+        """Return a piece's scores, and their summary."""
         return self._runner.run(self._score(Piece(**record)))
 
     async def _score(self, piece: Piece) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`from rmrl import Rewards`: the rewards of a configuration as an object, for notebooks and other
+"""`from rmrl import Rewards`: a configuration's rewards as an object, for notebooks and other
 programs.
 
 The configuration, the checks, the scorer, the batches and the columns are those of `rmrl score`:
@@ -150,7 +150,7 @@ class AsyncRewards:
 
     async def _opened(self, rows: Sequence[AnsweredRow]) -> Scorer:
         """The scorer as behind its start: each call sees running statistics of its own rows alone,
-        unless the calls are the steps of a training."""
+        unless the calls are a training's steps."""
         if self._closed:
             raise ConfigError("these rewards are closed; make new ones with Rewards(...)")
         if self._scorer is None:
@@ -276,7 +276,7 @@ def rows_of(
     columns: Mapping[str, Any],
     names: ColumnNames,
 ) -> Iterator[dict[str, Any]]:
-    """One row per prompt, under the names of the configuration. Raises DataError where the lists
+    """One row per prompt, under the configuration's names. Raises DataError where the lists
     differ in length."""
     lists: dict[str, Any] = {names.at("prompt"): prompts, names.at("response"): responses}
     if references is not None:

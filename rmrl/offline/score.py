@@ -253,7 +253,7 @@ class _Scoring:
 
 
 def batch_sizes(checked: CheckedScoring, *, done: int) -> Iterator[int]:
-    """Return the responses of each batch after the first `done`. They depend on the job alone, so
+    """Return each batch's responses after the first `done`. They depend on the job alone, so
     that a resumed job has the same batches."""
     size = checked.config.data.batch_size
     first: list[int] = []

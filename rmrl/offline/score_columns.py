@@ -5,8 +5,8 @@
     status_<name>     "ok", or the reason of a missing verdict
     detail_<name>     the same in words
     extra_<name>      further columns that the reward returned, as JSON text; null without any
-    rendered_<name>   with columns=[rendered]: input of a judge; "" without one
-    raw_<name>        with columns=[raw]: output of a judge; "" without one
+    rendered_<name>   with columns=[rendered]: a judge's input; "" without one
+    raw_<name>        with columns=[raw]: a judge's output; "" without one
     read_<name>       with columns=[read]: what the reward read of the response, where it is another
                       text than that; else ""
     turns_<name>      with columns=[turns]: a list with the score of each assistant turn as JSON

@@ -31,7 +31,7 @@ class ScoreTable:
         return len(self.columns["reward"])
 
     def __getitem__(self, column: str) -> Sequence[Any]:
-        """The values of a column, one per row. Raises KeyError with the columns that are there."""
+        """A column's values, one per row. Raises KeyError with the columns that are there."""
         if column not in self.columns:
             raise KeyError(f"no column '{column}'; there are {', '.join(self.columns)}")
         return self.columns[column]

@@ -18,7 +18,7 @@ class Rewards:
     rewards_F: np.ndarray
     """float64. NaN: none."""
     rows_F: np.ndarray
-    """int64: the row of each response."""
+    """int64: each response's row."""
     firsts_N: np.ndarray
     """int64: per row the place in F of its first response."""
 

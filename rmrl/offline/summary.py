@@ -228,6 +228,6 @@ class Summary:
 
 
 def add_to(totals: dict[str, float], further: Mapping[str, float]) -> None:
-    """Add the numbers of each name."""
+    """Add each name's numbers."""
     for name, amount in further.items():
         totals[name] = totals.get(name, 0.0) + amount

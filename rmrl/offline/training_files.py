@@ -1,4 +1,4 @@
-"""Files beside the output, made of its scores: the best response of every prompt, pairs for DPO,
+"""Files beside the output, made of its scores: every prompt's best response, pairs for DPO,
 examples for SFT.
 
     select=best    <name>.best.jsonl   the row of the best response: its columns and its scores
@@ -90,7 +90,7 @@ class _Exports:
         """Reason -> number of prompts without a pair."""
 
     def best(self) -> Iterator[Record]:
-        """Yield the rows of the best responses, in the order of the files."""
+        """Yield the rows of the best responses, in the files' order."""
         is_best_F = self._best_places()
         rows = self._rows()
         for added in added_columns(self._job):
@@ -102,7 +102,7 @@ class _Exports:
                         yield self._single(row, index, scores)
 
     def examples(self) -> Iterator[Record]:
-        """Yield one example per response with a reward, in the order of the files."""
+        """Yield one example per response with a reward, in the files' order."""
         wanted_F = ~np.isnan(self._rewards.rewards_F)
         if self._job.checked.config.select == "best":
             wanted_F = self._best_places()

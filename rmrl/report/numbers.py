@@ -44,7 +44,7 @@ class Component:
 
 @dataclass(slots=True)
 class Numbers:
-    """Arrays with a value per response, in the order of the file."""
+    """Arrays with a value per response, in the file's order."""
 
     rewards: array[float] = field(default_factory=lambda: array("d"))
     """NaN without a reward."""

@@ -52,7 +52,7 @@ def render(
 ) -> str:
     """Return the page of one source, or of two side by side.
 
-    `title`: default: the labels of the sources. `most_samples`: responses of each source that the
+    `title`: default: the sources' labels. `most_samples`: responses of each source that the
     page lists, see `texts.chosen`; statistics are those of all. `most_characters`: of one text.
     Raises DataError where a file holds no scores.
     """
@@ -81,7 +81,7 @@ def island(value: Any) -> str:
 
 
 def source_data(source: Source, numbers: Numbers, texts: Texts, *, limit: int) -> dict[str, Any]:
-    """Return the statistics of a source, and the columns of at most `limit` of its responses, whose
+    """Return a source's statistics, and the columns of at most `limit` of its responses, whose
     texts are added to `texts`."""
     disputed_N = statistics.disputed(numbers)
     positions_K = chosen(numbers, disputed_N, limit=limit)

@@ -28,7 +28,7 @@ _CONFIG_FILES = "config*.yaml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The files of a run, or one scored file."""
+    """A run's files, or one scored file."""
 
     label: str
     """Short name, different for each source of a report."""

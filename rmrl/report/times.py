@@ -1,4 +1,4 @@
-"""Where the time of a run or of a scored file went: stages of the steps, rewards, and engines."""
+"""Where the time of a run or of a scored file went: the steps' stages, rewards, and engines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TIME = "time/"
 
 
 def time_spent(source: Source, *, responses: int) -> dict[str, Any] | None:
-    """Return the seconds of a source, each sum over its steps or batches; None where its folder
+    """Return a source's seconds, each sum over its steps or batches; None where its folder
     does not say them.
 
     `seconds`: of all; `of`: what that is; `stages`, `rewards`: name -> seconds; `engines`: name ->

@@ -26,7 +26,7 @@ _MOST_SOURCES = 20
 
 
 def data_report(split: Split, train: Tokenized, held_out: Tokenized, *, max_length: int) -> Numbers:
-    """Return the numbers of the report."""
+    """Return the report's numbers."""
     return {
         "rows": split.rows,
         "excluded": split.excluded,

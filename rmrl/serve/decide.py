@@ -29,7 +29,7 @@ _prefixes = itertools.count(-1, -1)
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """Decisions in the order of their questions, and what they cost."""
+    """Decisions in their questions' order, and what they cost."""
 
     decisions: tuple[Decision, ...]
     tokens_in: int

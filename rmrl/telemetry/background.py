@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What waits for the tracker: metrics of a step, or its samples."""
+    """What waits for the tracker: a step's metrics, or its samples."""
 
     step: int
     content: Mapping[str, float] | SampleTable

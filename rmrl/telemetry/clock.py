@@ -46,7 +46,7 @@ class _Span:
 
 
 class StepClock:
-    """Times the stages of one step: `with clock("generate"): ...`, also around awaits.
+    """Times one step's stages: `with clock("generate"): ...`, also around awaits.
 
     A stage that is open when `restart` is called
     counts from there on.
@@ -101,7 +101,7 @@ class StepClock:
 
 
 class Durations:
-    """Seconds of actions that happen within the stages of a step, such as every sleep of an engine:
+    """Seconds of actions that happen within a step's stages, such as every sleep of an engine:
     `with durations("perf/rollout/sleep_s"): ...`, also around awaits."""
 
     def __init__(self, now: Clock = time.perf_counter) -> None:

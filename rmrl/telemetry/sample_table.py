@@ -30,7 +30,7 @@ class SampleTable:
     """None where a sample has no reference, no verdict or no reward."""
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows by name of the column."""
+        """The rows by the column's name."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 

@@ -103,7 +103,7 @@ class SampleWriter:
         return count if accepted else 0
 
     def flush(self, timeout_s: float = FLUSH_S) -> bool:
-        """Wait until the lines of every step are in the file, at most `timeout_s`. Return whether
+        """Wait until every step's lines are in the file, at most `timeout_s`. Return whether
         they are. A checkpoint of a step comes after that, so that a resumed run has its lines.
         Raises as `write` does."""
         if self._hangs:

@@ -22,7 +22,7 @@ class Allocations:
     pools: Pools
 
     def of(self, pool: str | None) -> Allocation:
-        """Return the devices of a pool. None: the policy's own."""
+        """Return a pool's devices. None: the policy's own."""
         if pool is None:
             return self.own
         return self.pools.allocations[pool]

@@ -51,7 +51,7 @@ def process_problems(config: Config, devices: Devices) -> Iterator[str]:
 
 
 def _width_problems(config: Config, devices: Devices) -> Iterator[str]:
-    """Report rollout engines that cannot be cut as wide on the devices of their place."""
+    """Report rollout engines that cannot be cut as wide on their place's devices."""
     rollout = config.actor_rollout_ref.rollout
     width = rollout.tensor_parallel_size
     key = f"actor_rollout_ref.rollout.tensor_parallel_size={width}"

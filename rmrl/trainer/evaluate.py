@@ -126,7 +126,7 @@ def _columns(batches: Sequence[tuple[Rollouts, RewardBatch]]) -> dict[str, list[
 
 
 def _answers(results: Iterable[ScoreResult]) -> list[str] | None:
-    """Return the answers of the responses, None where no response has the column. A response
+    """Return the responses' answers, None where no response has the column. A response
     without an answer votes for "no answer", an answer like any other."""
     answers: list[str] = []
     has_column = False

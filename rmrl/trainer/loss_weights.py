@@ -1,5 +1,5 @@
 """Inputs of a mini-batch's loss beside advantages: masked truncated responses, the imitation of
-successful ones, the tokens of each prompt. Pure functions, on the controller."""
+successful ones, each prompt's tokens. Pure functions, on the controller."""
 
 from __future__ import annotations
 

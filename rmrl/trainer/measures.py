@@ -1,4 +1,4 @@
-"""Speed, memory and traces of a run's steps, beside the seconds of its stages."""
+"""Speed, memory and traces of a run's steps, beside its stages' seconds."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def policy_claims(
 
 
 def _devices(config: Config, pool: str | None, device: str) -> tuple[str, ...]:
-    """Return the devices of a pool, or the policy's own."""
+    """Return a pool's devices, or the policy's own."""
     if device == "cpu":
         return (MEMORY,)
     return tuple(gpu(pool or "", number) for number in range(device_count(config.trainer, pool)))

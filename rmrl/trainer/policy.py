@@ -111,7 +111,7 @@ class TrainGroup:
 
 
 class TrainedModel:
-    """One role's model. Rows are distributed over the processes of its group, and their results
+    """One role's model. Rows are distributed over its group's processes, and their results
     are put back in order."""
 
     def __init__(
@@ -191,7 +191,7 @@ class TrainedModel:
         return streams
 
     async def _on_shares(self, method: str, shares: Sequence[object]) -> list[Any]:
-        """Call every process on the rows of its share. Return the answers by share.
+        """Call every process on its share's rows. Return the answers by share.
 
         Rows of a share that several processes work on (tensor, pipeline and context parallel ranks)
         are copied once for all of them.

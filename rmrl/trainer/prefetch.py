@@ -1,4 +1,4 @@
-"""Batches in the order of their steps, sampled at most `ahead` updates before the policy that
+"""Batches in their steps' order, sampled at most `ahead` updates before the policy that
 trains on them.
 
 With ahead=0 each batch is sampled when it is requested (on-policy). With ahead=1 the batch of step

@@ -383,7 +383,7 @@ class Run:
 
     async def republish_weights(self) -> None:
         """Publish version `step` once more, in the middle of sampling: an engine that was started
-        again has the weights of its checkpoint."""
+        again has its checkpoint's weights."""
         async with AsyncExitStack() as stack:
             if self.collector.locks.scores:
                 # A judge was lost: the other engines of the rewards make room for training.

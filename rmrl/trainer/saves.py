@@ -27,7 +27,7 @@ SAVE_EVERY_S = 1800.0
 _KEPT_BY_TIME = 2
 """Checkpoints kept where neither a frequency nor a number to keep is given."""
 SEAL_S = 3600.0
-"""Seconds within which the files of a checkpoint must reach the disk."""
+"""Seconds within which a checkpoint's files must reach the disk."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Rewards of a response's tokens from the scores of its steps, and the whole reward.
+"""Rewards of a response's tokens from its steps' scores, and the whole reward.
 
 A step ends at a character of the text, and the policy wrote tokens: the step's value falls on the
 token that completes its last character. Tokens are decoded in blocks, and one by one only in the

@@ -46,7 +46,7 @@ def chosen_transport(config: Config, plan: MemoryPlan, *, device: str) -> str:
 
 
 def _against_ipc(config: Config, plan: MemoryPlan) -> str:
-    """Return the reason why processes cannot share the memory of a device, or ""."""
+    """Return the reason why processes cannot share a device's memory, or ""."""
     if any("expandable_segments:True" in os.environ.get(name, "") for name in _ALLOCATOR_SETTINGS):
         return "expandable segments cannot be shared between processes everywhere"
     coming = transfer_bytes(config)

@@ -9,7 +9,7 @@ arXiv:2505.15201).
 
 The mean has a closed form: i adds r_i - r_j to a set when it is the best and j the second best, and
 with q responses below j there are C(q, k - 2) sets like that out of C(N, k). k is
-algorithm.passk_k, at least 2; null means N, and it is never more than the size of the group.
+algorithm.passk_k, at least 2; null means N, and it is never more than the group's size.
 Departures: a group whose rewards are equal up to rounding, and a group of one, get exactly 0. Token
 rewards are refused: pass@k is about outcomes, and a penalty would count for the best response
 alone.

@@ -97,7 +97,7 @@ def _sharding(layout: Layout) -> dict[str, Any]:
 def _filler(
     model: nn.Module, weights: InitialWeights, device: torch.device
 ) -> Callable[[nn.Module], None]:
-    """The function that sets the whole parameters of a module before its unit is sharded. Tied ones
+    """The function that sets a module's whole parameters before its unit is sharded. Tied ones
     stay tied."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     filled: dict[nn.Parameter, nn.Parameter] = {}

@@ -28,7 +28,7 @@ def shard(model: nn.Module, layout: Layout, weights: InitialWeights | None) -> n
     belongs to the root.
 
     The root stays gathered between its forward and backward pass, since it is needed again at once.
-    A process alone that computes in the dtype of its parameters, on the device that holds them, has
+    A process alone that computes in its parameters' dtype, on the device that holds them, has
     nothing to gather: the model stays as it is, and no copy of it is made (benchmarks/one_process).
     """
     if layout.mesh.size() == 1 and not layout.offloads and not _casts(model, layout):

@@ -37,7 +37,7 @@ class PackedRows(PackedSeqParams):
     """
 
     boundaries: Tensor
-    """Starts of the rows and the end of the last one, int32 on the device of the tokens."""
+    """Starts of the rows and the end of the last one, int32 on the tokens' device."""
     lengths: Sequence[int]
     """Padded lengths of the rows, before they are cut into chunks."""
 

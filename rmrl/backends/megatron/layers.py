@@ -1,4 +1,4 @@
-"""The layers of a model: megatron-core's own, or TransformerEngine's where it is installed.
+"""A model's layers: megatron-core's own, or TransformerEngine's where it is installed.
 
 TransformerEngine's kernels compute a norm and the matrix behind it in one module, whose parameters
 have other names (`mapping.FUSED_NORMS`). The core attention is this package's in both.

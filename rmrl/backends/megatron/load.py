@@ -2,7 +2,7 @@
 part.
 
 Files are mapped into memory, a slice of a tensor is a view of the file, and its elements are copied
-from there into the parameter: no other memory is used, whatever the size of the checkpoint.
+from there into the parameter: no other memory is used, whatever the checkpoint's size.
 
 Everything is checked against the whole table of weights and the files' headers, before anything is
 read. All processes see the same files, so either all of them fail, with the same message, or none

@@ -61,7 +61,7 @@ class Entry:
     shapes: tuple[tuple[int, ...], ...]
     """Their shapes."""
     head_dim: int = 1
-    """qkv: rows of one head."""
+    """qkv: one head's rows."""
     padded: int = 0
     """vocab: rows with padding."""
     expert: int | None = None

@@ -16,9 +16,9 @@ from rmrl.backends.megatron.sizes import Sizes
 from rmrl.errors import ConfigError
 
 SHAPE = "shape"
-"""Name of the model's shape among the tensors of a checkpoint."""
+"""Name of the model's shape among a checkpoint's tensors."""
 ROPE_TYPES = ("default", "linear", "llama3")
-"""Rotary embeddings that are a frequency per channel, whatever the length of a row."""
+"""Rotary embeddings that are a frequency per channel, whatever a row's length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

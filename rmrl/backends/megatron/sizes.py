@@ -73,7 +73,7 @@ class Sizes:
 
     def coordinates(self, rank: int) -> Coordinates:
         """The place of a rank in megatron-core's order, tp-cp-ep-dp-pp: neighbours share tensors,
-        distant ranks are stages of the pipeline."""
+        distant ranks are the pipeline's stages."""
         rest, tensor = divmod(rank, self.tensor)
         rest, context = divmod(rest, self.context)
         pipeline, data = divmod(rest, self.data)

@@ -98,7 +98,7 @@ def apply(settings: Sequence[Setting], table: Sequence[KeyFate] = TABLE) -> Appl
 def _record(setting: Setting, row: KeyFate | None, results: dict[str, Converted]) -> Record:
     """Apply a row of the table (None: the key has none) to one override.
 
-    `results`: the output of each conversion by its name.
+    `results`: each conversion's output by its name.
     """
     if row is None or (row.fate == "renamed" and isinstance(setting.value, dict)):
         return Record(setting=setting, fate="same", becomes=(setting.text,))

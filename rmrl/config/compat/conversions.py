@@ -1,7 +1,7 @@
 """Keys of verl whose meaning depends on others: one function each.
 
 A conversion takes `typed`, the keys that it converts with their values, and `values`, those of the
-whole command line. The last value of a key counts, as in Hydra.
+whole command line. A key's last value counts, as in Hydra.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def global_micro_batch(typed: Values, values: Values) -> Converted:
 
 
 def logprob_batches(typed: Values, values: Values) -> Converted:
-    """Choose forward passes by rows or by tokens. The key of the tokens has the same name here."""
+    """Choose forward passes by rows or by tokens. The tokens' key has the same name here."""
     texts: list[str] = []
     idle: dict[str, str] = {}
     for part in (_ROLLOUT, _REF):
@@ -217,7 +217,7 @@ def rollout_name(typed: Values, values: Values) -> Converted:
 
 
 def expert_parallel(typed: Values, values: Values) -> Converted:
-    """Convert the distribution of experts over the devices of an engine."""
+    """Convert the distribution of experts over an engine's devices."""
     (key, size), *_ = typed.items()
     if size in (None, 1):
         return Converted(idle={key: ""})

@@ -48,7 +48,7 @@ def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def last_values(settings: Sequence[Setting]) -> dict[str, Any]:
-    """Return key -> value. The last value of a key counts, as in Hydra."""
+    """Return key -> value. A key's last value counts, as in Hydra."""
     return {setting.key: setting.value for setting in settings if setting.plain}
 
 

@@ -82,7 +82,7 @@ def is_of_the_fork(section: Mapping[str, Any]) -> bool:
 
 
 def subsection(section: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return the entries of a subsection, {} where it is not set. Raises ConfigError for another
+    """Return a subsection's entries, {} where it is not set. Raises ConfigError for another
     value."""
     value = section.get(key)
     if value is None:

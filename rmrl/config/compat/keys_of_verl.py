@@ -96,6 +96,6 @@ def _regex(pattern: str) -> re.Pattern[str]:
 SECTIONS: dict[str, tuple[KeyFate, ...]] = {
     title: tuple(map(_row, rows)) for title, rows in read_rows("keys_of_verl").items()
 }
-"""Heading -> rows, in the order of the search."""
+"""Heading -> rows, in the search's order."""
 TABLE: tuple[KeyFate, ...] = tuple(itertools.chain.from_iterable(SECTIONS.values()))
 """All rows. The first row that matches a key counts."""

@@ -103,7 +103,7 @@ def section_of(config: Config | ScoreConfig, kind_of: KindOf) -> Section:
 
 
 def names_of(section: Section, *, taken: list[str]) -> list[str]:
-    """Name the rewards after their functions, or else after the last folder of their checkpoint."""
+    """Name the rewards after their functions, or else after their checkpoint's last folder."""
     return unique(section.functions or [Path(path).name for path in section.paths], taken=taken)
 
 

@@ -162,7 +162,7 @@ class Script:
         return self._unset(name) if _NAME.fullmatch(name) else self._placeholder(expansion), None
 
     def _look_up(self, name: str) -> list[str] | None:
-        """Return the words of a variable, None where the script does not set it."""
+        """Return a variable's words, None where the script does not set it."""
         if name in self._values and name in self._set_inside:
             self.unsure.add(name)
         return self._values.get(name)

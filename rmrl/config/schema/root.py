@@ -1,4 +1,4 @@
-"""The root of the configuration."""
+"""The configuration's root."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def write_maps(checked: CheckedCalibration, maps: Mapping[str, ProbabilityMap]) 
 
 
 def map_files(names: Iterable[str]) -> dict[str, str]:
-    """Return reward -> the name of its file: a reward may be named like a path."""
+    """Return reward -> its file's name: a reward may be named like a path."""
     files: dict[str, str] = {}
     stems: set[str] = set()
     for name in names:

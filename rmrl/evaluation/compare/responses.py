@@ -19,7 +19,7 @@ from rmrl.evaluation.labels import response_labels
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Responses:
-    """N responses in the order of the rows, with the rewards of A sections (here two)."""
+    """N responses in the rows' order, with the rewards of A sections (here two)."""
 
     rewards_AN: np.ndarray
     """float64. NaN: no reward."""

@@ -45,7 +45,7 @@ def run_compare(
     checked: CheckedComparison, *, opened: Sequence[OpenScorer] | None = None
 ) -> dict[str, Any]:
     """Score what is left to score, one section after the other, compare, and write the report.
-    `opened`: what scores, per section. None: engines of this machine.
+    `opened`: what scores, per section. None: this machine's engines.
 
     Whatever ends it, the same call goes on. Raises what `score_once` and `judge_missing` do,
     DataError where files cannot be written.

@@ -1,4 +1,4 @@
-"""One raw row of a benchmark, read by the names of its format."""
+"""One raw row of a benchmark, read by its format's names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rmrl.types import Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fields:
-    """The values of a row, and the paths at which a format's names stand."""
+    """A row's values, and the paths at which a format's names stand."""
 
     place: str
     """For messages: "pairs.jsonl row 3"."""

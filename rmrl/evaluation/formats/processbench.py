@@ -18,7 +18,7 @@ from rmrl.evaluation.items import Item
 from rmrl.evaluation.judgements import TieRule
 
 SEPARATOR = "\n\n"
-"""Text between the steps of a response, at which kind `process` cuts."""
+"""Text between a response's steps, at which kind `process` cuts."""
 
 
 class ProcessBench(Format):

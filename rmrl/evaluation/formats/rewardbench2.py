@@ -58,7 +58,7 @@ class RewardBench2(Format):
         )
 
     def figures(self, items: Sequence[Item], judged: Judged) -> Figures:
-        """Return the score of each subset, and their mean as "score"."""
+        """Return each subset's score, and their mean as "score"."""
         figures: Figures = dict(subset_means(judged.outcomes))
         for subset in figures:
             if subset.lower() == TIES:

@@ -4,7 +4,7 @@
     vocabulary     tokens are drawn from 0 .. vocabulary - 1 (default 256)
     lengths        [shortest, longest] response in tokens (default [1, 16]); cut at max_tokens with
       finish_reason "length"
-    judge          text of every answer to a reward (default: the version of the weights)
+    judge          text of every answer to a reward (default: the weights' version)
     text           text of every response (default: the tokens in decimal, joined by spaces)
     delay_s        seconds between two samples
     answer_s       seconds that each answer to a reward takes
@@ -66,7 +66,7 @@ class FakeRollout:
         sampling: Sampling,
         only: Sequence[tuple[int, int]] | None = None,
     ) -> AsyncIterator[Generation]:
-        """Yield samples in order of the prompts."""
+        """Yield samples in the prompts' order."""
         if self._state != "awake":
             raise not_ready(self._state)
         refuse_overlong(prompts, self.settings.max_model_len)

@@ -311,7 +311,7 @@ def _inputs(requests: Sequence[PoolingRequest], device: Any) -> dict[str, torch.
 
 
 def _sequence_logits(model: Any, requests: Sequence[PoolingRequest]) -> list[tuple[float, ...]]:
-    """Return the raw logits of each row, [request][label]: of the whole sequence where the model
+    """Return each row's raw logits, [request][label]: of the whole sequence where the model
     pools over a mask itself (encoders), else at the last token."""
     inputs = _inputs(requests, model.device)
     rows = torch.arange(len(requests))

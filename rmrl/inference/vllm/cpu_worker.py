@@ -10,7 +10,7 @@ ran, which a *tied* output head's never does: it would go on computing with the 
 are packed at the first load alone: after a reload their kernel would misread them. In both cases
 only logprobs would tell.
 
-A third: matrix products of float32 choose their kernel, and with it the order of a sum, by the
+A third: matrix products of float32 choose their kernel, and with it a sum's order, by the
 number of rows, so that a score would change with its neighbours. Scoring heads are torch's products
 over the sequences of a step: they get `HEAD_ROWS` rows each time. oneDNN's, in all other layers,
 differ for a single row alone (a lone sequence that writes its next token): see `pair_lone_rows`.

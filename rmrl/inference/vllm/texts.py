@@ -38,7 +38,7 @@ def text_output(request: GenerateRequest, sample: Any) -> TextOutput:
 
 
 class SampleTexts:
-    """Decodes samples with the tokenizer of an engine."""
+    """Decodes samples with an engine's tokenizer."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer

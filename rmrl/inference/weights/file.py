@@ -70,7 +70,7 @@ def write_weights(
 
 
 def read_weights(path: Path | str) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield (name, tensor) in the order of the manifest. The tensors are views of the mapped file:
+    """Yield (name, tensor) in the manifest's order. The tensors are views of the mapped file:
     copy the ones that must outlive it."""
     with safe_open(str(path), framework="pt", device="cpu") as file:
         for name in file.offset_keys():

@@ -1,4 +1,4 @@
-"""Objectives: what the outputs of the model are trained to. To add one: a file with an `Objective`,
+"""Objectives: what the model's outputs are trained to. To add one: a file with an `Objective`,
 and its line in this table."""
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ def _baselines(train: Sequence[Example], held_out: Sequence[Example]) -> dict[st
 
 
 def _words(train: Sequence[Example], held_out: Sequence[Example]) -> dict[str, Outputs]:
-    """Return logits by the words of each step, {} where there are too few."""
+    """Return logits by each step's words, {} where there are too few."""
     texts: list[str] = []
     labels: list[int] = []
     for example in train:

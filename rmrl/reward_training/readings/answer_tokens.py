@@ -2,7 +2,7 @@
 `rubric` reads it.
 
 An answer is one token. Each is a row of its own, so that training computes its log-probability as a
-policy's. The rows of a question differ in this token alone, and share all others.
+policy's. A question's rows differ in this token alone, and share all others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What verifiers share: the text of a reference, and contents of \\boxed{...} in a response, found
+"""What verifiers share: a reference's text, and contents of \\boxed{...} in a response, found
 in time linear in the text."""
 
 from __future__ import annotations

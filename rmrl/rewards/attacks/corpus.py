@@ -62,7 +62,7 @@ _ENTRIES = ", ".join(entry.name for entry in fields(Attack))
 
 @cache
 def load_attacks() -> tuple[Attack, ...]:
-    """The shipped corpus, in the order of the file."""
+    """The shipped corpus, in the file's order."""
     return read_attacks(Path(__file__).with_name("attacks.jsonl"))
 
 

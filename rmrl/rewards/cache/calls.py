@@ -41,7 +41,7 @@ class CachedCalls:
     store. `sampled`: also keep samples drawn at a temperature. Such requests are then drawn once
     and repeated, duplicates included. `waiting`: entered while one call waits for another's answer
     to the same request. Without it only duplicates within a call are shared. With it also those of
-    other calls since `take_stats`, as when the responses of a batch come one by one.
+    other calls since `take_stats`, as when a batch's responses come one by one.
     """
 
     def __init__(

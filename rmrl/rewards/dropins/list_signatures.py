@@ -62,7 +62,7 @@ class InLists:
 
     @property
     def reads_token_ids(self) -> bool:
-        """Whether it can use the tokens of the responses."""
+        """Whether it can use the responses' tokens."""
         named = {"completion_ids", "response_token_ids"}.intersection(self.names)
         return bool(named) or (self.as_text and self.any_column)
 

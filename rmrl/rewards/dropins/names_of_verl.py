@@ -102,7 +102,7 @@ class Loader(importlib.machinery.SourceFileLoader):
 
 
 class _Siblings(importlib.abc.MetaPathFinder):
-    """Finds verl's reward packages, empty, and in them the files of one folder."""
+    """Finds verl's reward packages, empty, and in them one folder's files."""
 
     def __init__(self, folder: Path, names: Names) -> None:
         self._folder, self._names = folder, names
@@ -137,7 +137,7 @@ def what_to_do(missing: str) -> str:
 
 def missing_inside(code: str, path: Path, entries: Collection[str]) -> str:
     """A sentence on the first import of verl that leads nowhere and is sure to run when one of
-    `entries` (functions of the file) or a function they use is called, "" where there is none.
+    `entries` (the file's functions) or a function they use is called, "" where there is none.
 
     Imports inside an if or a try may never run, and wait for that.
     """

@@ -1,4 +1,4 @@
-"""From `preset:NAME` in the configuration to the entries of a reward."""
+"""From `preset:NAME` in the configuration to a reward's entries."""
 
 from __future__ import annotations
 

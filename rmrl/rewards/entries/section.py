@@ -244,7 +244,7 @@ class Section:
         return reads
 
     def transforms(self) -> tuple[Mapping[str, Any], ...]:
-        """Return the entries of each transform, in order."""
+        """Return each transform's entries, in order."""
         entry = self.entries.get("transform")
         shared = self.config.transforms.get(self.name)
         if entry is not None and shared is not None:

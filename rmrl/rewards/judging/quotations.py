@@ -11,7 +11,7 @@ Quotations count less than the judge's own words, in this order:
 
 Lines that only repeat the judge's prompt (see `echoes`) count in no view, unless one ends the
 output behind words of the judge's own.
-Time is linear in the length of the text.
+Time is linear in the text's length.
 """
 
 from __future__ import annotations

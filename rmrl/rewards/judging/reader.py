@@ -11,7 +11,7 @@ The forms are the table `patterns.yaml`; what has none of them is no verdict. Wh
 itself on its strongest level is no verdict, nor is a text of the levels 3 and 4 that breaks off in
 mid-sentence. A verdict behind words of revision voids those before them. Quotations count less
 than the judge's own words (see `quotations`), thinking blocks do not count. Nothing is evaluated,
-and time is linear in the length of the text.
+and time is linear in the text's length.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ _NEVER_AGAIN = ("insufficient_quota", "billing_hard_limit_reached")
 
 
 class RemoteCallError(Exception):
-    """Final failure of a request. `failure` is the status of its score, `detail` a sentence that
+    """Final failure of a request. `failure` is its score's status, `detail` a sentence that
     never holds the key."""
 
     def __init__(self, failure: Status, detail: str, *, code: str = "") -> None:

@@ -3,7 +3,7 @@
     POST <server>/verify {"responses_create_params": {"input": [...]}, "response": {...}, ...}
     -> the same object with "reward", and "reward_components" where the server has several
 
-`response` is a response object of OpenAI's Responses API with one message, the text of the policy.
+`response` is a response object of OpenAI's Responses API with one message, the policy's text.
 The entries that a verifier grades by (`expected_answer`, `verifier_metadata`, ...) are the row's
 own `fields`. The score is `reward`. The components, and all entries of the answer that were not in
 the post, become columns. An answer with `mask_sample` has no valid reward (the judge or sandbox

@@ -177,7 +177,7 @@ def payload(request: GenerateRequest, model: str) -> dict[str, Any]:
 
 
 def choice_logprobs(choice: Mapping[str, Any], request: GenerateRequest) -> tuple[float, ...]:
-    """Return the log-probability of each of `choice_tokens` as the first token of this sample, ()
+    """Return the log-probability of each of `choice_tokens` as this sample's first token, ()
     without `choice_tokens`."""
     if not request.choice_tokens:
         return ()

@@ -12,7 +12,7 @@ from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms.chain import compared
 
 COSTS: Mapping[str, int] = {"embed": 1, "pooling": 2, "token_pooling": 2, "generate": 4}
-"""Rank of an engine's runner by the cost of one response. Rules have 0, servers 3."""
+"""Rank of an engine's runner by one response's cost. Rules have 0, servers 3."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The turns of a response, scored one by one (entry `per`), and responses whose harness failed.
+"""A response's turns, scored one by one (entry `per`), and responses whose harness failed.
 
 Every kind is called through `reader_of`. The verdict on a turn reads the conversation up to it: the
 prompt ends where the turn begins. A response with a turn without a verdict has none itself.

@@ -65,7 +65,7 @@ class RunningMoments:
 @dataclass(kw_only=True)
 class Standardize:
     by: str
-    """group (responses of one prompt), batch (all of the step) or running (all steps so far; kept
+    """group (one prompt's responses), batch (all of the step) or running (all steps so far; kept
     in the checkpoint)."""
     eps: float = 1e-6
     """Added to the std."""

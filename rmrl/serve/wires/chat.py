@@ -87,7 +87,7 @@ class StructuredOutputs(BaseModel):
 
 
 class ChatBody(BaseModel):
-    """A request for samples of a chat. Further fields have no effect."""
+    """A request for a chat's samples. Further fields have no effect."""
 
     model_config = ConfigDict(extra="allow")
 

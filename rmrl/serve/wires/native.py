@@ -49,7 +49,7 @@ class RowAnswer(BaseModel):
 
 
 class ScoreAnswer(BaseModel):
-    """Scored rows in the order of the request."""
+    """Scored rows in the request's order."""
 
     rows: list[RowAnswer]
     summary: dict[str, Any]

@@ -7,7 +7,7 @@
 
 The prompt is `input`, the response the last message of `output`; earlier messages and tool calls
 belong to the prompt. The reference answer is `ground_truth`, else `expected_answer`, else
-`verifier_metadata.expected_answer`. The other fields are columns of the row.
+`verifier_metadata.expected_answer`. The other fields are the row's columns.
 
 NeMo Gym requires a number as reward and has its own form of a missing one: `mask_sample` true, so
 that the sample does not count, `failure_kind` and `failure_reason`, and `_ng_failure_class`, by

@@ -45,7 +45,7 @@ class RewardBody(BaseModel):
 
 
 class RewardAnswer(BaseModel):
-    """One entry of each list per response, in the order of the request."""
+    """One entry of each list per response, in the request's order."""
 
     rewards: list[float | None]
     scores: list[float | None]

@@ -25,7 +25,7 @@ _PLACES = {"": "[{}]", "response": "[{}].response", "prompt": "[{}].prompt"}
 
 
 class Sample(BaseModel):
-    """One response. Further fields are columns of its row."""
+    """One response. Further fields are its row's columns."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -81,7 +81,7 @@ class SlimeWire:
 
 
 async def rewards(body: SampleBody, service: Service) -> Any:
-    """Return the reward of a sample, or a list of them."""
+    """Return a sample's reward, or a list of them."""
     scored = await _scored(body, service)
     values = [reward_of(row, service) for row in scored]
     return values if isinstance(body.root, list) else values[0]

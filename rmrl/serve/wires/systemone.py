@@ -131,7 +131,7 @@ def vllm_error(error: RequestError) -> tuple[int, Mapping[str, Any]]:
 
 
 def _options(asked: QuestionBody, *, where: str) -> tuple[Option, ...]:
-    """The options of a question. Raises RequestError."""
+    """A question's options. Raises RequestError."""
     criteria = asked.criteria
     if asked.type == "noul":
         meaning = criteria or {}

@@ -34,7 +34,7 @@ def row_of(
 ) -> dict[str, Any]:
     """Return a row under the names that the configuration gives its columns. `columns`: further
     ones, which give way to these; rules find them in extra_info too, as in the adapters.
-    `before`: turns of the completion before the response, as there."""
+    `before`: the completion's turns before the response, as there."""
     names = column_names(service.checked.scoring.config.data)
     further = dict(columns or {})
     if ground_truth is not None:

@@ -45,7 +45,7 @@ class BatchBody(BaseModel):
 
 
 class BatchAnswer(BaseModel):
-    """One entry of each list per response, in the order of the request."""
+    """One entry of each list per response, in the request's order."""
 
     rewards: list[float | None]
     scores: dict[str, list[float | None]]

@@ -13,7 +13,7 @@ def rm_preprocess(
     text_responses: Sequence[tuple[str, str]],
     tgt_tokenizer: Any,  # noqa: ARG001
 ) -> list[list[dict[str, str]]]:
-    """The turns of the prompt, then a turn for each response."""
+    """The prompt's turns, then a turn for each response."""
     rows: list[list[dict[str, str]]] = []
     for prompt, (first, second) in zip(text_prompts, text_responses, strict=True):
         shown = [

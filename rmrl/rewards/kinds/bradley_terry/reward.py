@@ -68,7 +68,7 @@ class BradleyTerryReward(Kind):
         return entry_problems(options.label, options.label_weights, options.activation, where=where)
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        """One raw logit per item (any real number), the score of its labels, or what the drop-in's
+        """One raw logit per item (any real number), its labels' score, or what the drop-in's
         rm_postprocess makes of them."""
         if not items:
             return []
@@ -196,7 +196,7 @@ def shaped(
 
 
 def scalar_result(output: ValueOutput, value: Any, read: Rendered) -> ScoreResult:
-    """The result of one output; `value` is what `shaped` made of it."""
+    """One output's result; `value` is what `shaped` made of it."""
     shared: dict[str, Any] = {
         "rendered": read.text,
         "tokens_in": output.tokens_in,

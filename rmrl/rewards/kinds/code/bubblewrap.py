@@ -108,7 +108,7 @@ def _uids() -> range:
 
 
 def environment() -> dict[str, str]:
-    """Return the whole environment of a program."""
+    """Return a program's whole environment."""
     return {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1"}
 
 

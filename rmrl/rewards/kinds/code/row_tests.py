@@ -236,7 +236,7 @@ def _lines(value: Any) -> str:
 
 
 def _values(value: Any) -> list[Any]:
-    """The arguments of a call."""
+    """A call's arguments."""
     if isinstance(value, str):
         return [json.loads(line) for line in value.split("\n") if line.strip()]
     if isinstance(value, list | tuple):

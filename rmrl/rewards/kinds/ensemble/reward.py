@@ -103,7 +103,7 @@ def ensemble_results(
 def _result(
     row: Sequence[ScoreResult], combined: float, values: Mapping[str, float], name: str
 ) -> ScoreResult:
-    """`row` and `values` are in the order of the members."""
+    """`row` and `values` are in the members' order."""
     extra: dict[str, float | None] = {
         member: None if np.isnan(value) else float(value) for member, value in values.items()
     }

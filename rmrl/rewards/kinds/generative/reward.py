@@ -342,7 +342,7 @@ class GenerativeReward(Kind):
             await self._judge.add_votes(disputed, await self._judge.send(requests))
 
     def _result(self, case: Case) -> ScoreResult:
-        """The score of one response, or why it has none."""
+        """One response's score, or why it has none."""
         shared = case.shared()
         votes: dict[str, Any] = {}
         if len(case.votes) > 1:
@@ -374,7 +374,7 @@ class GenerativeReward(Kind):
         return combine_votes(values, self._options.votes)
 
     def _placed(self, verdict: float) -> float:
-        """The score of a verdict."""
+        """A verdict's score."""
         if self._ends is None:
             return verdict
         low, high = self._ends

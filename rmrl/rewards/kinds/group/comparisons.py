@@ -122,7 +122,7 @@ def settle(values: Sequence[float | None], rule: str = "tie") -> tuple[float | N
 
     Verdicts that agree on the better response (or on a tie) are averaged. Others are a flip: they
     prefer different responses, or only some of them are ties. 1 - flips / pairs is the agreement
-    between the orders, whatever the rule. The value of a flip:
+    between the orders, whatever the rule. A flip's value:
 
         rule         win and tie   win and loss
         tie              0.5           0.5

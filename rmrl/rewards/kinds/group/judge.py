@@ -315,5 +315,5 @@ class GroupJudge:
 
 
 def _responses(items: Responses) -> tuple[str, ...]:
-    """The responses of a comparison, as the policy wrote them."""
+    """A comparison's responses, as the policy wrote them."""
     return tuple(item.response for item in items)

@@ -180,7 +180,7 @@ class Asks:
 
     levels: tuple[str, ...]
     scores_of: Callable[[AskedVerdict], tuple[float, ...]]
-    """The scores of a vote."""
+    """A vote's scores."""
     where: str
     """The entry that asks, for messages."""
     least_mass: float = 0.0

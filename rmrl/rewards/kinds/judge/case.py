@@ -18,7 +18,7 @@ from rmrl.types import ScoreItem, ScoreResult, Status
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """The verdict of one sample, or why there is none."""
+    """One sample's verdict, or why there is none."""
 
     sample: JudgeSample
     scores: tuple[float, ...] | None = None
@@ -183,7 +183,7 @@ class Case:
         return tuple(answer for vote in self.votes for answer in vote.answers)
 
     def shared(self) -> dict[str, Any]:
-        """Columns that the result of every judge has, from all samples and the second model."""
+        """Columns that every judge's result has, from all samples and the second model."""
         shared = judge_columns([vote.sample.output for vote in self.votes], self.read)
         for answer in self.answers:
             shared["tokens_in"] += answer.tokens_in

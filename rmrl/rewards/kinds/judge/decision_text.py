@@ -10,7 +10,7 @@ from rmrl.rewards.kinds.shared.rendering import exhibits
 from rmrl.types import ScoreItem
 
 END = "Criterion:\n"
-"""Text in the template of a rubric. Before it stands what all questions share."""
+"""Text in a rubric's template. Before it stands what all questions share."""
 
 
 def decision_texts(items: Sequence[ScoreItem], *, fenced: bool) -> list[str]:

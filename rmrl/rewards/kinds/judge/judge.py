@@ -118,7 +118,7 @@ class Judge:
     async def answers(
         self, items: Sequence[ScoreItem], inputs: Inputs, answers: ScoreTokens | None = None
     ) -> tuple[list[Rendered], list[list[TextOutput]]]:
-        """The input of each item, and the samples of each input that is not empty. With `answers`
+        """Each item's input, and the samples of each input that is not empty. With `answers`
         the samples have their probabilities."""
 
         async def send(part: list[Rendered]) -> Sequence[list[TextOutput]]:
@@ -145,7 +145,7 @@ class Judge:
             return await self._context.render(render)
 
     async def send(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
-        """The samples of each request."""
+        """Each request's samples."""
         if not requests:
             return []
         calls = self._context.calls_to(self._role)

@@ -1,4 +1,4 @@
-"""The text that a chat template puts around the last answer of a conversation.
+"""The text that a chat template puts around a conversation's last answer.
 
 The template renders a stand-in for the answer, and the answer itself takes its place afterwards.
 Its steps can then be located among the tokens, and nothing in it is read as template language.

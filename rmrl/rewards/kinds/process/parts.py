@@ -1,4 +1,4 @@
-"""The steps of a response as a process reward model reads them, and the value of a step's
+"""A response's steps as a process reward model reads them, and the value of a step's
 logits."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ACTIVATIONS = ("auto", "sigmoid", "none")
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The steps of one response as the model reads them, with the end of each in the response."""
+    """One response's steps as the model reads them, with the end of each in the response."""
 
     texts: tuple[str, ...]
     ends: tuple[int, ...] | None

@@ -1,4 +1,4 @@
-"""Kind `process`: a process reward model scores the steps of a response. The scores reach the
+"""Kind `process`: a process reward model scores a response's steps. The scores reach the
 policy's tokens where the steps end.
 
 response -> steps -> prompt + steps through the chat template -> logits at the last token of each
@@ -114,7 +114,7 @@ class ProcessReward(Kind):
         return problems
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        """One score per item, with the scores of its steps.
+        """One score per item, with its steps' scores.
 
         Raises RewardFunctionError for a misfit drop-in, RewardError for a misfit head.
         """

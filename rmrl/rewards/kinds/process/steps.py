@@ -84,7 +84,7 @@ def last_tokens(ends: Sequence[int], offsets: Sequence[tuple[int, int]]) -> list
 def tokens_of_parts(
     parts: Sequence[str], tokenizer: Any, *, special: bool
 ) -> tuple[list[int], list[int]]:
-    """(token ids of the joined parts, the last token of each part). `special`: the tokenizer adds
+    """(token ids of the joined parts, each part's last token). `special`: the tokenizer adds
     its begin and end marks.
 
     A tokenizer without offsets (`is_fast` is false) is called part by part.

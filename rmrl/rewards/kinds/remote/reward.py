@@ -194,7 +194,7 @@ def check_server(options: Options, where: str) -> list[str]:
 
 
 def url_problem(url: str) -> str:
-    """Problem of a server's address, as the text behind the name of its entry; "" without one."""
+    """Problem of a server's address, as the text behind its entry's name; "" without one."""
     try:
         parts = urlsplit(url)
         port_fits = parts.port is None or parts.port > 0

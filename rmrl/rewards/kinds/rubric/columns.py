@@ -18,7 +18,7 @@ _PLACE = re.compile(r"criterion_\d+")
 
 
 def column_name(text: str) -> str:
-    """A name or tag as the name of a column: words joined by underscores."""
+    """A name or tag as a column's name: words joined by underscores."""
     return re.sub(r"[^\w.-]+", "_", text.strip().lower()).strip("_")[:_LONGEST]
 
 
@@ -52,7 +52,7 @@ def column_problems(names: Iterable[str], where: str) -> list[str]:
 def criterion_columns(
     verdicts: Sequence[Verdict], *, configured: int, chosen: Sequence[str]
 ) -> dict[str, float]:
-    """The value of each criterion by the name of its column, and the mean of each chosen tag.
+    """Each criterion's value by its column's name, and the mean of each chosen tag.
 
     The first `configured` criteria, which every row has, and those whose name is `chosen` have a
     column of their name; others, as those without a name, `criterion_<number>`, up to MOST_PLACES:

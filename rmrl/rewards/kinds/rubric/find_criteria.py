@@ -90,7 +90,7 @@ def configured_criteria(entry: Any, *, where: str, form: str = "") -> tuple[Crit
 
 
 def _entries(document: Sequence[Any], where: str, key: str) -> list[Entry]:
-    """The entries of a list: objects, the JSON texts of objects, or plain texts. Raises
+    """A list's entries: objects, the JSON texts of objects, or plain texts. Raises
     CriteriaError."""
     entries: list[Entry] = []
     parsed: list[bool] = []

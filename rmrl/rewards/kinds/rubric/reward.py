@@ -217,7 +217,7 @@ class RubricReward(Kind):
         return [criteria.problem(item) for item in items]
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        """One result per item. A criterion without a verdict is the status of its row."""
+        """One result per item. A criterion without a verdict is its row's status."""
         if not items:
             return []
         if self._spec.remote is not None:
@@ -363,7 +363,7 @@ class RubricReward(Kind):
         asked.answers = answers
 
     def _result(self, asked: _Asked, outputs: Sequence[TextOutput]) -> ScoreResult:
-        """The score of a row from the first token of each answer."""
+        """The score of a row from each answer's first token."""
         if asked.problem or asked.judged is None:
             return ScoreResult(value=None, status="user_error", detail=asked.problem)
         options = self._options

@@ -53,7 +53,7 @@ class Options:
     pass_at: float = 0.5
     """Value from which a criterion counts as met, for all_pass and must_have."""
     hard: bool = False
-    """The value of a criterion is that of the likeliest answer. False: the expected value."""
+    """A criterion's value is that of the likeliest answer. False: the expected value."""
     min_label_mass: float = 0.0
     """No verdict where the answers to a criterion together are less likely than this as the judge's
     next token. With holistic: for verdict=ask and expect."""
@@ -89,7 +89,7 @@ class Judged:
 
 
 class RowCriteria:
-    """Finds the criteria of a row."""
+    """Finds a row's criteria."""
 
     def __init__(self, options: Options, where: str) -> None:
         """Raises ConfigError for configured criteria that cannot be read."""
@@ -102,7 +102,7 @@ class RowCriteria:
             raise ConfigError(str(error)) from error
 
     def of(self, item: ScoreItem) -> Judged:
-        """The criteria of a row. Raises CriteriaError where it has none that can be read, or none
+        """A row's criteria. Raises CriteriaError where it has none that can be read, or none
         that give a score."""
         options = self._options
         criteria = self.configured

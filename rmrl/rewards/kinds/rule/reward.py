@@ -61,7 +61,7 @@ class RuleReward(Kind):
         groups: bool = False,
         tokenizer: Any = None,
     ) -> None:
-        """`timeout_s`: deadline of one response, in seconds of the worker's own time (`own_time`)
+        """`timeout_s`: one response's deadline, in seconds of the worker's own time (`own_time`)
         from the call of the function.
 
         `token_ids`: the rule needs the responses' token ids. `groups`: it takes lists, and is

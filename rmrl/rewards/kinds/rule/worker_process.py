@@ -193,7 +193,7 @@ class Nursery:
         self.ready: set[FunctionSource] = set()
         """Rules that forked workers have."""
         self._requested: list[FunctionSource] = []
-        """Rules in the order of their requests. The import of the last one may be under way."""
+        """Rules in their requests' order. The import of the last one may be under way."""
         self.busy = False
         """An import is under way."""
         self._unfit = ""

@@ -77,7 +77,7 @@ class Render(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class KindContext:
-    """`tokenizer` loads (and caches) the tokenizer of a checkpoint; `calls` sends requests to the
+    """`tokenizer` loads (and caches) a checkpoint's tokenizer; `calls` sends requests to the
     reward's engines by role."""
 
     pool: Workers
@@ -88,7 +88,7 @@ class KindContext:
     render: Render = render_here
     """Runs the rendering of inputs, here or on a thread."""
     preparing: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
-    """Entered while inputs for the engine of a role, and for no other, are rendered."""
+    """Entered while inputs for a role's engine, and for no other, are rendered."""
 
     def calls_to(self, role: str = "main") -> Calls:
         """The requests to an engine; only valid inside the scorer."""

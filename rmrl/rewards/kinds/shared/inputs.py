@@ -30,7 +30,7 @@ PART_ROWS = 256
 
 
 class RenderThread:
-    """Runs functions one after another, in the order of the calls, on one thread: a tokenizer is
+    """Runs functions one after another, in the calls' order, on one thread: a tokenizer is
     not made for several. The thread ends with the process, also in the middle of a function."""
 
     def __init__(self) -> None:

@@ -45,7 +45,7 @@ class Batched:
     call: Callable[[Sequence[int]], Any]
     """Call of the function with the rows at some positions, for a list of as many entries."""
     responses: Sequence[str | Sequence[str]]
-    """The response of each row, as the policy wrote it. Several where a row compares them."""
+    """Each row's response, as the policy wrote it. Several where a row compares them."""
     what: str
     """Name in error texts: "rm_preprocess of reward 'judge'"."""
     noun: str

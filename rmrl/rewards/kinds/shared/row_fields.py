@@ -32,7 +32,7 @@ def row_fields(item: ScoreItem, fields: Mapping[str, Any]) -> str:
 
 
 def field_of(item: ScoreItem, source: str) -> Any:
-    """Return the field of a row: ground_truth, data_source or extra_info.<key>; None where the row
+    """Return a row's field: ground_truth, data_source or extra_info.<key>; None where the row
     does not have it."""
     if source in _PLAIN:
         return getattr(item, source)

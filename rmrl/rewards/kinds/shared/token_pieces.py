@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Passage = list[str]
-"""Texts that are cut as one, such as the turns of a conversation."""
+"""Texts that are cut as one, such as a conversation's turns."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 

@@ -58,7 +58,7 @@ class TeacherReward(Kind):
         """policy: the teacher reads the prompt as the policy did; rm_prompt: it reads the row's
         rm_prompt through its own chat template, which may hold more than the policy knows."""
         to_tokens: bool = True
-        """The log-ratios are rewards of their tokens. False: the mean log p_teacher is the
+        """The log-ratios are their tokens' rewards. False: the mean log p_teacher is the
         response's score, like that of any other reward."""
 
     roles: ClassVar[Mapping[str, Runner]] = {"main": "generate"}

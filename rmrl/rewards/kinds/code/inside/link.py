@@ -163,7 +163,7 @@ class Link(Codec):
             self.shared = []
 
     def ask(self, request: Any) -> Any:
-        """Return the value of an answer."""
+        """Return an answer's value."""
         answer = self.exchange(request, ends=request["do"] == "next")
         return self.unpack(answer["value"])
 

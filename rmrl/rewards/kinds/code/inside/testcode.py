@@ -73,7 +73,7 @@ def imported(tree: ast.Module) -> dict[str, str]:
 
 
 def dotted(node: ast.expr, names: dict[str, str]) -> str:
-    """Return the path of a name, an attribute or an entry, e.g. os.environ for os.environ["A"], ""
+    """Return a name's path, an attribute or an entry, e.g. os.environ for os.environ["A"], ""
     where it does not begin with an imported name."""
     parts: list[str] = []
     while isinstance(node, (ast.Attribute, ast.Subscript)):

@@ -15,6 +15,6 @@ class Form:
     key: str
     """Field of an object around the list of criteria, such as a whole file. "": a list alone."""
     matches: Callable[[Entry], bool]
-    """Whether the first entry of a list is of this form. At most one form may match."""
+    """Whether a list's first entry is of this form. At most one form may match."""
     criterion: Callable[[Entry], Criterion]
     """Raises CriteriaError."""
