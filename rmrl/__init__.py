@@ -8,16 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rmrl.offline.rewards import AsyncRewards, Rewards
+    from rmrl.api import AsyncRewards, Rewards
 
 __version__ = "0.1.0"
 __all__ = ["AsyncRewards", "Rewards", "__version__"]
-
-_PLACES = {
-    "AsyncRewards": "rmrl.offline.rewards",
-    "Rewards": "rmrl.offline.rewards",
-}
-"""Name -> module, imported when the name is first used: `import rmrl` alone loads nothing else."""
 
 if sys.argv and sys.argv[0].endswith(("-m", "rmrl")):  # a command of ours, perhaps
     from rmrl.interrupt import end_at_interrupt
@@ -26,6 +20,7 @@ if sys.argv and sys.argv[0].endswith(("-m", "rmrl")):  # a command of ours, perh
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    # Imported when the name is first used: `import rmrl` alone loads nothing else.
+    if name not in __all__:
         raise AttributeError(f"module 'rmrl' has no attribute '{name}'")
-    return getattr(import_module(_PLACES[name]), name)
+    return getattr(import_module("rmrl.api"), name)

@@ -135,7 +135,7 @@ def activation_bytes(
 
 
 def _inner_size(shape: Mapping[str, Any]) -> int:
-    """Return the width of a layer's MLP, for a mixture of experts that of a token's experts."""
+    """Return the width of a layer's MLP, for a mixture of experts that of all a token's experts."""
     experts = int(shape.get("num_experts_per_tok") or 0)
     of_expert = int(shape.get("moe_intermediate_size") or shape.get("intermediate_size") or 0)
     if experts:

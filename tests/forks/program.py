@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from tests.forks.hook.rmrl_fork_client import OPTIONS, SERVER
+from tests.forks.hook.rmrl_fork_client import SERVER, split
 
 HIGH = 512
 """Open files of the fork itself have numbers from here on, beyond those of programs."""
@@ -68,14 +68,6 @@ def run(request: Request) -> NoReturn:
         sys.excepthook(type(error), error, error.__traceback__)
         status = -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
     leave(status)
-
-
-def split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Return Python's own options, and the program with its arguments."""
-    number = 0
-    while words[number] in OPTIONS:
-        number += 1
-    return words[:number], words[number:]
 
 
 def take_files(request: Request) -> None:

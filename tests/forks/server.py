@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.forks import program
+from tests.forks.hook.rmrl_fork_client import receive
 
 HANDLES = 250
 """A message carries 253 open files at most."""
@@ -132,14 +133,10 @@ def request_of(client: socket.socket) -> tuple[dict[str, Any], list[int]]:
     files = array.array("i")
     for _, _, data in messages:
         files.frombytes(data)
-    length = int.from_bytes(head, "big")
-    body = bytearray()
-    while len(body) < length:
-        more = client.recv(length - len(body))
-        if not more:
-            return {}, list(files)
-        body += more
-    return (json.loads(body) if body else {}), list(files)
+    try:
+        return json.loads(receive(client, int.from_bytes(head, "big"))), list(files)
+    except (ConnectionError, ValueError):
+        return {}, list(files)
 
 
 def _send(client: socket.socket, number: int) -> None:

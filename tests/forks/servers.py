@@ -1,4 +1,4 @@
-"""The servers of a test session: each is started by the first program that asks for it."""
+"""The servers of a test session: each is started before the first program that may need it."""
 
 from __future__ import annotations
 
@@ -47,8 +47,7 @@ class ForkServer:
 
     def variables(self) -> dict[str, str]:
         """What a program needs to be one of its forks, whatever it runs."""
-        _start(self)
-        return {**forks_environment(), SERVER: self.name}
+        return {SERVER: str(_start(self)), "PYTHONPATH": _hooked_path()}
 
     def start(self, target: Target, *arguments: Any) -> BaseProcess:
         """Start a daemon that calls `target(*arguments)` with the caller's environment."""
@@ -58,7 +57,8 @@ class ForkServer:
 
 
 @functools.cache
-def _start(server: ForkServer) -> None:
+def _start(server: ForkServer) -> Path:
+    """Return its socket."""
     address = folder() / server.name
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(address))
@@ -81,6 +81,7 @@ def _start(server: ForkServer) -> None:
     assert process.stdin is not None
     atexit.register(process.wait)
     atexit.register(process.stdin.close)
+    return address
 
 
 def start_fresh(
@@ -150,10 +151,14 @@ def forks_environment() -> dict[str, str]:
     are forks of the two servers."""
     _start(ENGINES)
     _start(PROGRAMS)
+    return {FOLDER: str(folder()), "PYTHONPATH": _hooked_path()}
+
+
+def _hooked_path() -> str:
     path = os.environ.get("PYTHONPATH", "")
-    if str(HOOK) not in path.split(os.pathsep):
-        path = os.pathsep.join([str(HOOK), path]) if path else str(HOOK)
-    return {FOLDER: str(folder()), "PYTHONPATH": path}
+    if str(HOOK) in path.split(os.pathsep):
+        return path
+    return os.pathsep.join([str(HOOK), path]) if path else str(HOOK)
 
 
 def import_path(*folders: Path) -> str:

@@ -15,7 +15,7 @@ import sys
 FOLDER = "RMRL_FORKS"
 """Environment variable: where the sockets of the servers lie."""
 SERVER = "RMRL_FORK_SERVER"
-"""Environment variable: the server of this one process, whatever it runs."""
+"""Environment variable: the socket of this one process's server, whatever it runs."""
 OF_ENGINES = "VLLM_ENABLE_V1_MULTIPROCESSING"
 """Environment variable that rmrl sets for vLLM's processes."""
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
@@ -36,8 +36,10 @@ def hand_over() -> None:
     """Never returns where this process is a program that is forked."""
     if not (SERVER in os.environ or is_ours(sys.orig_argv)):
         return
-    name = os.environ.get(SERVER) or ("engines" if OF_ENGINES in os.environ else "programs")
-    address = os.path.join(os.environ[FOLDER], name)
+    address = os.environ.get(SERVER)
+    if address is None:
+        name = "engines" if OF_ENGINES in os.environ else "programs"
+        address = os.path.join(os.environ[FOLDER], name)
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.connect(address)
@@ -45,7 +47,7 @@ def hand_over() -> None:
         pid = _number(connection)
     except OSError as error:
         with open(f"{address}.log") as log:
-            print(f"the fork server {name} has ended: {error!r}\n{log.read()}", file=sys.stderr)
+            print(f"the server {address} has ended: {error!r}\n{log.read()}", file=sys.stderr)
         os._exit(NO_SERVER)
     if pid == 0:
         return  # its variables are others than the server's: this process is the program
@@ -54,30 +56,31 @@ def hand_over() -> None:
 
 def is_ours(words: list[str]) -> bool:
     """Whether the server has imported what this program needs, from the same folders."""
-    number = program(words)
-    if number is None:
-        return False
+    _, program = split(words[1:])
     folders = sys.path
-    if words[number] == "-m":
+    if not program:
+        return False
+    if program[0] == "-m":
+        preloaded = program[1].startswith(MODULES)
         folders = [os.getcwd(), *sys.path]
+    elif program[0] == "-c":
+        preloaded = program[-1] == LOCAL_CHILD
+    else:
+        preloaded = program[0].endswith(SCRIPTS)
+    if not preloaded:
+        return False
     for folder in folders:
         if os.path.isfile(os.path.join(folder, "rmrl", "__init__.py")):
             return os.path.realpath(folder) == os.path.realpath(ROOT)
     return False
 
 
-def program(words: list[str]) -> int | None:
-    for number, word in enumerate(words[1:], 1):
-        if word in OPTIONS:
-            continue
-        if word == "-m":
-            preloaded = words[number + 1].startswith(MODULES)
-        elif word == "-c":
-            preloaded = words[-1] == LOCAL_CHILD
-        else:
-            preloaded = word.endswith(SCRIPTS)
-        return number if preloaded else None
-    return None
+def split(words: list[str]) -> tuple[list[str], list[str]]:
+    """Python's own options, and the program with its arguments."""
+    number = 0
+    while number < len(words) and words[number] in OPTIONS:
+        number += 1
+    return words[:number], words[number:]
 
 
 def ask(connection: socket.socket) -> None:
@@ -105,14 +108,18 @@ def ask(connection: socket.socket) -> None:
     connection.sendall(body)
 
 
-def _number(connection: socket.socket) -> int:
-    data = b""
-    while len(data) < 4:
-        more = connection.recv(4 - len(data))
+def receive(connection: socket.socket, length: int) -> bytes:
+    data = bytearray()
+    while len(data) < length:
+        more = connection.recv(length - len(data))
         if not more:
-            raise ConnectionError("it closed the connection")
+            raise ConnectionError("the other side has ended")
         data += more
-    return int.from_bytes(data, "big")
+    return bytes(data)
+
+
+def _number(connection: socket.socket) -> int:
+    return int.from_bytes(receive(connection, 4), "big")
 
 
 def wait_for(connection: socket.socket, pid: int) -> int:

@@ -104,7 +104,7 @@ class GroupReward(Kind):
         fence: bool = True
         """Responses stand between markers that they cannot contain."""
         meta: dict[str, Any] = field(default_factory=dict)
-        """{path, keep}: a scalar model that reads the sampling's texts.n votes on a
+        """{path, keep}: a scalar model that reads the sampling.n votes' texts on a
         comparison. Only the `keep` votes that it scores highest count. As of kind generative."""
 
     roles: ClassVar[Mapping[str, Runner]] = {"main": "generate", "meta": "pooling"}

@@ -145,7 +145,7 @@ def tokenize_ends(
     to their last `end` in each group. Most of each group is tokenized once.
 
     The first two inputs of a group are tokenized whole. Where both have the same tokens in front of
-    the text's own from `end` on, these tokens stand in front of every other input's too: a
+    the text's tokens from `end` on, these tokens stand in front of every other input's too: a
     tokenizer splits a text into words first, and all inputs have the same words around that place.
     Otherwise all inputs of the group are tokenized whole.
     """
