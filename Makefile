@@ -14,7 +14,7 @@ OFFLINE := HF_HUB_OFFLINE=1 OMP_WAIT_POLICY=passive TOKENIZERS_PARALLELISM=false
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## build .venv (idempotent; 2 to 5 minutes the first time)
+setup: ## build .venv (idempotent; 1 to 5 minutes the first time)
 	@scripts/setup_env.sh
 
 models: setup ## fetch the small real models into .models and make the tiny policy
