@@ -19,8 +19,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from rmrl.inference.environment import engine_environment, thread_environment
-from tests.forks.hook.rmrl_fork_client import FOLDER, SERVER
+from tests.forks.hook.rmrl_fork_client import FOLDER, SERVER, place_of_fork
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 HOOK = REPOSITORY / "tests" / "forks" / "hook"
@@ -152,6 +154,17 @@ def forks_environment() -> dict[str, str]:
     _start(ENGINES)
     _start(PROGRAMS)
     return {FOLDER: str(folder()), "PYTHONPATH": _hooked_path()}
+
+
+def fork_of(process: psutil.Process) -> psutil.Process | None:
+    """The fork for which a program that has started waits, if it is to be one."""
+    file = Path(place_of_fork(str(folder()), process.pid))
+    try:
+        if file.stat().st_mtime < process.create_time() - 1:  # full seconds since the system began
+            return None  # an earlier process with the same number has written it
+        return psutil.Process(int(file.read_text()))
+    except (OSError, ValueError, psutil.NoSuchProcess):
+        return None
 
 
 def _hooked_path() -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from rmrl.data.write import write_rows
-from tests.forks.servers import import_path
+from tests.forks.servers import fork_of, import_path
 from tests.shell import files_of_others
 
 RULE = """
@@ -196,11 +196,17 @@ def finish_in_background(job: subprocess.Popen[str]) -> Callable[[], tuple[int, 
 
 
 def descendants(pid: int) -> list[psutil.Process]:
-    """Every process below `pid` now."""
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
+    """Every process below `pid` now, and the forks that are what programs among them do."""
+    below: list[psutil.Process] = []
+    with suppress(psutil.NoSuchProcess):
+        program = psutil.Process(pid)
+        children = program.children()
+        fork = fork_of(program)
+        if fork is not None:
+            children.append(fork)
+        for child in children:
+            below += [child, *descendants(child.pid)]
+    return below
 
 
 def daemon(job: subprocess.Popen[str], name: str) -> psutil.Process:

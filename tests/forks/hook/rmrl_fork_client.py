@@ -51,7 +51,14 @@ def hand_over() -> None:
         os._exit(NO_SERVER)
     if pid == 0:
         return  # its variables are others than the server's: this process is the program
+    with open(place_of_fork(os.path.dirname(address), os.getpid()), "w") as file:
+        file.write(str(pid))
     end_as(wait_for(connection, pid))
+
+
+def place_of_fork(folder: str, pid: int) -> str:
+    """Where this process, or another with such a number, says which fork is the program."""
+    return os.path.join(folder, f"fork-of-{pid}")
 
 
 def is_ours(words: list[str]) -> bool:

@@ -136,6 +136,7 @@ def test_curves_events_and_a_checkpoint_that_transformers_loads(three: dict[str,
     assert len(AutoTokenizer.from_pretrained(hf)("abc")["input_ids"]) == 3
 
 
+@pytest.mark.alone(forks=True)
 def test_the_same_command_with_more_steps_goes_on(three: dict[str, Any]) -> None:
     job: Job = three["job"]
     # One process instead of two: a checkpoint is not bound to the number of processes.
@@ -211,6 +212,7 @@ def stopped_after_more_steps(
     return lines
 
 
+@pytest.mark.alone(forks=True)
 def test_a_killed_training_process_is_a_typed_error_and_nothing_is_left(plain: Job) -> None:
     before, out = shared_memory(), "killed-training"
     job = plain.start(out, **LONG_RUN)
@@ -226,6 +228,7 @@ def test_a_killed_training_process_is_a_typed_error_and_nothing_is_left(plain: J
     assert left_in_shared_memory(before) == set()
 
 
+@pytest.mark.alone(forks=True)
 def test_a_killed_rollout_engine_is_started_again_with_the_weights_of_its_step(plain: Job) -> None:
     before, out = shared_memory(), "rollout-killed"
     job = plain.start(out, **LONG_RUN)
@@ -242,6 +245,7 @@ def test_a_killed_rollout_engine_is_started_again_with_the_weights_of_its_step(p
     assert left_in_shared_memory(before) == set()
 
 
+@pytest.mark.alone(forks=True)
 def test_a_second_control_c_ends_at_once_and_leaves_nothing(plain: Job) -> None:
     before = shared_memory()
     changed = {
@@ -272,6 +276,7 @@ def test_a_second_control_c_ends_at_once_and_leaves_nothing(plain: Job) -> None:
     assert left_in_shared_memory(before) == set()
 
 
+@pytest.mark.alone(forks=True)
 def test_a_killed_reward_engine_is_started_again_and_the_run_goes_on(
     plain: Job, tiny_llama: Path
 ) -> None:
