@@ -189,7 +189,8 @@ STALLED_SLOW = (
 )
 FRESH_JOBS = (
     *("tests/slow/reward_training", "tests/slow/trainer", "tests/slow/offline"),
-    *("tests/slow/adapters", "tests/slow/config", "tests/slow/rewards"),
+    *("tests/slow/adapters", "tests/slow/config", "tests/slow/rewards", "tests/slow/faults"),
+    "tests/slow/test_main_score.py",
 )
 MUTANTS = (
     *("config=30", "data=20", "evaluation=30", "offline=30", "trainer=45", "rewards=75"),
@@ -244,8 +245,8 @@ STEPS = (
     Step(
         name="fresh jobs",
         command=[
-            *("env", FRESH, *PYTEST, "--numprocesses", "2", "--dist", "loadfile"),
-            *("-m", "slow and not nightly and not alone and not fresh", *FRESH_JOBS),
+            *("env", FRESH, "REPORTS={out}", f"TESTS={' '.join(FRESH_JOBS)}"),
+            *("scripts/test_slow.sh", "slow and not nightly and not fresh"),
         ],
         counts=tests_counted,
     ),

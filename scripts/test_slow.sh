@@ -3,6 +3,7 @@
 #
 #   scripts/test_slow.sh MARKERS [ARGUMENT ...]     e.g. scripts/test_slow.sh "slow and not nightly"
 #
+# Those of the folders in $TESTS, all without it.
 # Those marked `alone` look at the processes and the shared memory of the whole machine. Where two
 # namespaces may be had, each worker of pytest is a machine of its own to them; elsewhere they run one
 # at a time after the others. JUnit files go to $REPORTS, build if there is none.
@@ -14,7 +15,8 @@ markers=$1
 shift
 python=.venv/bin/python
 isolated=scripts/isolated_python.sh
-run=("$python" -m pytest tests/slow --dist loadfile --no-loadscope-reorder -o junit_family=xunit1 "$@")
+read -ra tests <<<"${TESTS:-tests/slow}"
+run=("$python" -m pytest "${tests[@]}" --dist loadfile --no-loadscope-reorder -o junit_family=xunit1 "$@")
 
 if "$isolated" -c pass 2>/dev/null; then
     exec "${run[@]}" -m "$markers" --tx "2*popen//python=$isolated" --junitxml "$reports/slow.xml"

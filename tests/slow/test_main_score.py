@@ -21,8 +21,6 @@ from tests.trainer.job import descendants, still_running, wait_for
 
 __all__ = ["tmp"]
 
-pytestmark = pytest.mark.fresh
-
 LIMIT_S = 600.0
 
 
@@ -57,6 +55,7 @@ def fake_judge(tmp: Path, **script: Any) -> dict[str, str]:
     }
 
 
+@pytest.mark.fresh
 def test_engines_live_in_processes_that_end_with_the_job(tmp: Path) -> None:
     job = start(tmp, {**fake_judge(tmp), "out": "{tmp}/engines.jsonl"})
     seen: set[psutil.Process] = set()

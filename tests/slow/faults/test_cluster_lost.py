@@ -12,7 +12,7 @@ from tests.slow.test_main_score import fake_judge, start
 from tests.test_main_score import write_files
 from tests.trainer.job import daemon, descendants, still_running, wait_for
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.alone(forks=True), pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize("name", ["gcs_server", "raylet"])

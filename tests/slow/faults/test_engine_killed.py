@@ -21,7 +21,7 @@ from rmrl.inference.reward_engine_base import EngineSpec
 from rmrl.types import Sampling
 from tests.rewards.parts import judge, make_scorer, rows
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.alone(forks=True), pytest.mark.timeout(600)]
 
 READS = """
 def rm_preprocess(text_prompts, text_responses, tgt_tokenizer):

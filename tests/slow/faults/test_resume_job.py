@@ -24,7 +24,7 @@ from tests.trainer.job import (
     wait_for,
 )
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.alone(forks=True), pytest.mark.timeout(900)]
 
 SETTINGS = {
     "actor_rollout_ref__actor__ppo_mini_batch_size": 2,
@@ -66,7 +66,6 @@ def whole(job: Job) -> str:
     return "whole"
 
 
-@pytest.mark.alone(forks=True)
 def test_greedy_samples_of_the_last_weights_are_those_of_the_export(job: Job, whole: str) -> None:
     assert [line["step"] for line in job.lines(whole)] == list(range(1, STEPS + 1))
     greedy_is_that_of_the_export(job, whole, step=STEPS)
@@ -160,7 +159,6 @@ def test_a_killed_cluster_is_code_4_with_a_checkpoint_and_a_sentence(
     two_more_steps_are_those_of_the_whole(job, out, whole)
 
 
-@pytest.mark.alone(forks=True)
 def test_a_critic_goes_on_from_step_2_to_the_same_step_4_bit_by_bit(job: Job) -> None:
     checkpoints = job.folder / "critic" / "checkpoints"
     resume = {
