@@ -7,7 +7,8 @@ Label sets come from ../shared/data (its README names sources and licences): whe
 GSM8K problem is right, whether a response follows its prompt's instructions (IFEval), and which of
 two responses people prefer (PandaLM). A set's rows are split by prompt, the same way for every
 seed. There is one validation, behind the last step, so that nothing is chosen on the test rows.
-Runs that are done stay in --runs and are not trained again.
+Runs whose figures stand in --out, or whose models lie in --runs, are not trained again: all of them
+take hours, and may take several days' idle time.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
 FIGURES = ("accuracy", "ece", "brier", "loss", "label_mass")
 Row = dict[str, Any]
+Key = tuple[int, str, str]
+"""Seed, label set, objective."""
 
 
 def read(name: str) -> Iterator[Row]:
@@ -127,6 +130,16 @@ def train(folder: Path, decision: str, seed: int, settings: argparse.Namespace) 
     return {"seed": seed, "judges": judges, "dropped": dropped, "run": report["run"]}
 
 
+def recorded(out: Path) -> dict[Key, Row]:
+    """Return the runs of earlier calls."""
+    runs: dict[Key, Row] = {}
+    if out.is_file():
+        for name, figures in json.loads(out.read_text(encoding="utf-8"))["sets"].items():
+            for decision, each in figures["decisions"].items():
+                runs |= {(run["seed"], name, decision): run for run in each["runs"]}
+    return runs
+
+
 def means(runs: list[Row], judge: str) -> dict[str, list[float]]:
     """Return each figure's mean over the seeds, with the lowest and the highest."""
     figures: dict[str, list[float]] = {}
@@ -140,8 +153,28 @@ def means(runs: list[Row], judge: str) -> dict[str, list[float]]:
     return figures
 
 
-def main() -> None:
-    """Train the runs that are left, and write the figures after each."""
+def summary(runs: dict[Key, Row]) -> Row:
+    """Return the runs by set and objective, with each one's means over the seeds."""
+    sets: dict[str, Any] = {}
+    for (_, name, decision), run in sorted(runs.items()):
+        figures = sets.setdefault(name, {"decisions": {}})
+        figures["decisions"].setdefault(decision, {"runs": []})["runs"].append(run)
+    for figures in sets.values():
+        decisions = figures["decisions"].values()
+        of_set = [run for each in decisions for run in each["runs"]]
+        figures["before"] = means(of_set, "untrained head")
+        figures["prior"] = means(of_set, "share of each answer")
+        for each in decisions:
+            each["trained"] = means(each["runs"], "trained")
+    return {
+        "command": " ".join(["python -m benchmarks.decision_calibration", *sys.argv[1:]]),
+        "date": time.strftime("%Y-%m-%d"),
+        "sets": sets,
+    }
+
+
+def parsed() -> argparse.Namespace:
+    """Return the command line's settings."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default=str(ROOT / ".models" / "smollm2"))
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
@@ -155,28 +188,26 @@ def main() -> None:
     parser.add_argument("--most-characters", type=int, default=2000)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--runs", type=Path, default=Path("runs/decision_calibration"))
-    parser.add_argument("--out", type=Path)
-    settings = parser.parse_args()
-    result: dict[str, Any] = {
-        "command": " ".join(["python -m benchmarks.decision_calibration", *sys.argv[1:]]),
-        "date": time.strftime("%Y-%m-%d"),
-        "sets": {},
-    }
-    for name in settings.sets:
-        folder = settings.runs.resolve() / name
-        figures: dict[str, Any] = {"rows": write_split(name, folder, settings), "decisions": {}}
-        result["sets"][name] = figures
-        for decision in settings.decisions:
-            runs: list[Row] = []
-            for seed in settings.seeds:
-                runs.append(train(folder, decision, seed, settings))
-                figures["decisions"][decision] = {"trained": means(runs, "trained"), "runs": runs}
-                figures["before"] = means(runs, "untrained head")
-                figures["prior"] = means(runs, "share of each answer")
-                text = json.dumps(result, indent=1) + "\n"
-                if settings.out:
+    parser.add_argument("--out", type=Path, required=True)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Train the runs that are left, a seed after the other, and write the figures after each."""
+    settings = parsed()
+    runs = recorded(settings.out)
+    for seed in settings.seeds:
+        for name in settings.sets:
+            folder = settings.runs.resolve() / name
+            rows = write_split(name, folder, settings)
+            for decision in settings.decisions:
+                key = (seed, name, decision)
+                if key not in runs:
+                    runs[key] = train(folder, decision, seed, settings) | {"rows": rows}
+                    text = json.dumps(summary(runs), indent=1) + "\n"
                     settings.out.write_text(text, encoding="utf-8")
-            print(name, decision, figures["decisions"][decision]["trained"], flush=True)
+                figures = runs[key]["judges"]["trained"]
+                print(key, {name: figures[name] for name in FIGURES}, flush=True)
 
 
 if __name__ == "__main__":

@@ -213,8 +213,10 @@ class Nursery:
             self._requested.append(source)
 
     def receive(self) -> None:
-        """Take the answer to `request`. OSError: the nursery is gone or of no use."""
-        self._note(self._answer())
+        """Take the answer to `request`, unless `reap` has taken it. OSError: the nursery is gone or
+        of no use."""
+        if self._has_answered():
+            self._note(self._answer())
         if self._unfit:
             raise OSError(self._unfit)
 
@@ -258,6 +260,14 @@ class Nursery:
             raise OSError(self._unfit)
         self.channel.settimeout(SEND_TIMEOUT_S)
         self.channel.sendall(frame(pickle.dumps(message)))
+
+    def _has_answered(self) -> bool:
+        self.channel.settimeout(0)
+        try:
+            self.channel.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        return True
 
     def _answer(self) -> list[Any]:
         self.channel.settimeout(SEND_TIMEOUT_S)

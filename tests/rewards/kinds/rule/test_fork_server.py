@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ from rmrl.rewards.dropins.dropin import FunctionSource
 from rmrl.rewards.kinds.rule import worker_process
 from rmrl.rewards.kinds.rule.pool import RulePool
 from rmrl.rewards.kinds.rule.reward import RuleReward
+from rmrl.rewards.kinds.rule.worker_process import Nursery
 from rmrl.types import ScoreItem, ScoreResult
 from tests.patience import PATIENCE_S, expires
 
@@ -125,6 +128,29 @@ def test_a_worker_that_ends_later_than_it_is_waited_for_leaves_no_zombie(
         assert score(pool, path, "crash", timeout_s=PATIENCE_S)[0].status == "worker_lost"
     assert gone(lambda: psutil.STATUS_ZOMBIE not in [p.status() for p in nursery.children()])
     assert score(pool, path, "fine", timeout_s=PATIENCE_S)[0].status == "ok"
+
+
+def test_an_answer_that_came_before_a_reaped_worker_is_waited_for_once(tmp_path: Path) -> None:
+    sources: list[FunctionSource] = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        sources.append(FunctionSource(str(write(tmp_path / name)[0])))
+    nursery = Nursery()
+    try:
+        nursery.request(sources[0])
+        select.select([nursery.channel], [], [])
+        nursery.receive()
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            worker = nursery.fork(theirs, 1)
+        os.kill(worker.pid, signal.SIGKILL)
+        assert gone(worker.ended)
+        nursery.request(sources[1])
+        assert worker.wait() == -signal.SIGKILL
+        nursery.receive()
+        assert nursery.ready == set(sources)
+    finally:
+        nursery.kill()
 
 
 def sleepers() -> list[psutil.Process]:
