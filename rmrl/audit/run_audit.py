@@ -105,9 +105,9 @@ async def _run(checked: CheckedAudit, clock: Clock) -> Result:
             out=checked.out,
         )
         bench.rows = await unless_lost(planned(bench, checked))
-        findings: dict[str, Sequence[Finding]] = {}
-        for name in checked.checks:
-            findings[name] = await unless_lost(_findings(CHECKS[name](), bench))
+        findings = {
+            name: await unless_lost(_findings(CHECKS[name](), bench)) for name in checked.checks
+        }
         return Result(
             label=subject.label,
             date=datetime.datetime.now(datetime.UTC).date().isoformat(),

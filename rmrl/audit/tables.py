@@ -28,10 +28,11 @@ def console(result: Result) -> str:
 def summary(result: Result) -> str:
     """Return the verdict in one line."""
     verdicts = list(result.verdicts.values())
-    parts: list[str] = []
-    for verdict in ("fail", "pass", "not measurable"):
-        if verdict in verdicts:
-            parts.append(f"{verdicts.count(verdict)} {verdict}")
+    parts = [
+        f"{verdicts.count(verdict)} {verdict}"
+        for verdict in ("fail", "pass", "not measurable")
+        if verdict in verdicts
+    ]
     return f"{', '.join(parts)}, in {result.seconds:.0f} s"
 
 

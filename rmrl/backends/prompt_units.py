@@ -97,9 +97,9 @@ def cut_units(batch: TrainBatch, limits: Limits, sharing: Sharing) -> list[np.nd
     lengths = np.asarray([length_of(batch, unit) for unit in units])
     together = cut(lengths, limits)
     apart = cut(batch.tokens.lengths, limits)
-    cost_together = 0.0
-    for index in together:
-        cost_together += sharing.cost(len(index), int(lengths[index].max()), masked=True)
+    cost_together = sum(
+        sharing.cost(len(index), int(lengths[index].max()), masked=True) for index in together
+    )
     cost_apart = 0.0
     for index in apart:
         longest = int(batch.tokens.lengths[index].max())

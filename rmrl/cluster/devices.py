@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +63,8 @@ class Devices:
 
     def total_bytes(self) -> int:
         """Return the memory of the smallest GPU, 0 on CPU."""
-        sizes: list[int] = []
-        for machine in self.machines:
-            sizes += [gpu.total_bytes for gpu in machine.gpus]
-        return min(sizes, default=0)
+        gpus = chain.from_iterable(machine.gpus for machine in self.machines)
+        return min((gpu.total_bytes for gpu in gpus), default=0)
 
     def gpu_name(self) -> str:
         """Return the name that all GPUs have. "" on CPU and where they differ."""
@@ -77,10 +76,8 @@ class Devices:
         that of the machine within its container's limit."""
         if self.kind != "cuda":
             return self.host_free_bytes()
-        free: list[int] = []
-        for machine in self.machines:
-            free += [gpu.free_bytes for gpu in machine.gpus[:count]]
-        return min(free)
+        gpus = chain.from_iterable(machine.gpus[:count] for machine in self.machines)
+        return min(gpu.free_bytes for gpu in gpus)
 
     def host_free_bytes(self) -> int:
         """Return the free memory of the machines themselves; of the smallest one."""

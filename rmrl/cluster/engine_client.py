@@ -70,10 +70,11 @@ class EngineClient:
 
     def _all(self, method: str, per_engine: Sequence[tuple[Any, ...]] | None = None) -> None:
         arguments = per_engine or [()] * len(self._actors)
-        calls: dict[Any, int] = {}
-        for number, (actor, args) in enumerate(zip(self._actors, arguments, strict=True)):
-            if number not in self._dead:
-                calls[actor.call.remote(method, *args)] = number
+        calls = {
+            actor.call.remote(method, *args): number
+            for number, (actor, args) in enumerate(zip(self._actors, arguments, strict=True))
+            if number not in self._dead
+        }
         waiting = list(calls)
         deadline = time.monotonic() + self._timeout_s
         while waiting:

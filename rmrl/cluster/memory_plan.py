@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from rmrl.columns import aligned
 from rmrl.errors import MemoryPlanError
@@ -64,10 +65,8 @@ class MemoryPlan:
     def peak(self, phase: str, device: str = MEMORY) -> int:
         """Bytes in use on a device in a phase: of the alternating engines the largest is awake,
         everything that can be put away is."""
-        total = 0
-        for place in {claim.place for claim in self._on(device)}:
-            total += _least(self._at(device, place), phase)
-        return total
+        places = {claim.place for claim in self._on(device)}
+        return sum(_least(self._at(device, place), phase) for place in places)
 
     def check(self, advice: Callable[[], str] = str) -> None:
         """Raise MemoryPlanError naming the device, the phase, its need, its budget, the largest
@@ -180,11 +179,10 @@ class MemoryPlan:
 
     def _phases(self) -> set[str]:
         """Phases in which some claim is awake for a time; offline that is scoring alone."""
-        phases: set[str] = set()
-        for claim in self.claims:
-            if set(claim.when) != set(PHASES):
-                phases |= set(claim.when)
-        return phases or set(PHASES)
+        phases = chain.from_iterable(
+            claim.when for claim in self.claims if set(claim.when) != set(PHASES)
+        )
+        return set(phases) or set(PHASES)
 
     def _engine_line(self, place: str) -> str:
         """Return the bytes that a place's engines may keep awake, as a sentence."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +83,10 @@ class Allocation:
         Raises InfrastructureError when those devices are spread over machines.
         """
         location = self.locations[rank]
-        visible: list[str] = []
-        for neighbour in self.locations[rank : rank + devices]:
-            if neighbour.node_id == location.node_id:
-                visible += neighbour.devices
+        beside = self.locations[rank : rank + devices]
+        visible = list(
+            chain.from_iterable(each.devices for each in beside if each.node_id == location.node_id)
+        )
         if location.devices and len(visible) < devices:
             raise InfrastructureError(
                 f"an engine needs {devices} devices on one machine and the cluster reserved"

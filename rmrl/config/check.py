@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 from rmrl.config.check_reward import reward_problems
 from rmrl.config.plain_checks import field_problems
@@ -14,10 +15,7 @@ _SAVED = ("model", "optimizer", "extra", "hf_model")
 
 def config_problems(config: Config) -> list[str]:
     """Return all problems as full sentences, empty when there are none."""
-    problems: list[str] = []
-    for check in _CHECKS:
-        problems += check(config)
-    return problems
+    return list(chain.from_iterable(check(config) for check in _CHECKS))
 
 
 def _processes(config: Config) -> Iterator[str]:

@@ -82,12 +82,9 @@ def command_line(arguments: Sequence[str]) -> CommandLine:
     (`rmrl.config.compat.files`), is another name of --config-dir."""
     folder, rest = pop_flag(arguments, FOLDER + PATH)
     name, rest = pop_flag(rest, NAME)
-    overrides: list[str] = []
-    for word in rest:
-        if word not in ("--run", "-r"):  # every command runs without it
-            overrides.append(word)
     return CommandLine(
-        overrides=overrides,
+        # Every command runs without --run.
+        overrides=[word for word in rest if word not in ("--run", "-r")],
         folder=None if folder is None else Path(folder).expanduser(),
         name=name,
     )

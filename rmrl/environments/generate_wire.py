@@ -51,9 +51,10 @@ def reply(turn: Generation, *, model: str, prompt_tokens: int) -> dict[str, Any]
     """Return a sampled turn as the endpoint's answer."""
     ids = turn.token_ids.tolist()
     logprobs = [0.0] * len(ids) if turn.logprobs is None else turn.logprobs.tolist()
-    content: list[dict[str, Any]] = []
-    for token, logprob in zip(ids, logprobs, strict=True):
-        content.append({"token": f"token_id:{token}", "logprob": logprob, "top_logprobs": []})
+    content = [
+        {"token": f"token_id:{token}", "logprob": logprob, "top_logprobs": []}
+        for token, logprob in zip(ids, logprobs, strict=True)
+    ]
     choice = {
         "index": 0,
         "token_ids": ids,

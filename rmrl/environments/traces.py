@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -128,9 +129,7 @@ class _Parts:
         own = [i for i, (n, node) in enumerate(path) if _samples(node) and n not in self._turn_of]
         if not own:
             return
-        context: list[int] = []
-        for _, node in path[: own[0]]:
-            context += node["token_ids"]
+        context = list(chain.from_iterable(node["token_ids"] for _, node in path[: own[0]]))
         start = len(self._tokens)
         begun = False
         for number, node in path[own[0] : own[-1] + 1]:

@@ -8,6 +8,7 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -386,10 +387,7 @@ def vocabulary_size(path: str | Path) -> int:
 def tensor_headers(path: str | Path) -> tuple[TensorHeader, ...]:
     """Every tensor of the checkpoint's safetensors files. Raises ConfigError when there are none or
     one is torn."""
-    headers: list[TensorHeader] = []
-    for file in _weight_files(local_checkpoint(path)):
-        headers += file_headers(file)
-    return tuple(headers)
+    return tuple(chain.from_iterable(map(file_headers, _weight_files(local_checkpoint(path)))))
 
 
 def file_headers(file: Path) -> tuple[TensorHeader, ...]:

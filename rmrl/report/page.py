@@ -116,11 +116,11 @@ def hints_of(source: Source) -> list[list[int | str]]:
     """Return each hint's step and text."""
     if source.hints is None:
         return []
-    hints: list[list[int | str]] = []
-    for row in jsonl.read(source.hints):
-        if "hint" in row:
-            hints.append([row["step"], str(row["hint"]).removeprefix(f"step {row['step']}: ")])
-    return hints
+    return [
+        [row["step"], str(row["hint"]).removeprefix(f"step {row['step']}: ")]
+        for row in jsonl.read(source.hints)
+        if "hint" in row
+    ]
 
 
 def _about(source: Source, rules: Rules) -> list[list[str]]:

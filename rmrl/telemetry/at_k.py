@@ -95,9 +95,7 @@ def win_shares(sizes: tuple[int, ...], k: int) -> dict[int, float]:
     for size in counts:
         others = list(sizes)
         others.remove(size)
-        wins = 0.0
-        for c in range(1, min(size, k) + 1):
-            wins += math.comb(size, c) * _ways(others, c, k - c)
+        wins = sum(math.comb(size, c) * _ways(others, c, k - c) for c in range(1, min(size, k) + 1))
         shares[size] = wins / picks
     return shares
 

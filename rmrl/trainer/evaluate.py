@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -73,9 +74,8 @@ def validation_metrics(
     """Return all metrics of a validation as finite numbers. See the module's text for the names.
     `calibrations`: component -> the map of its scores, for those that have one."""
     calibrations = calibrations or {}
-    lengths: list[int] = []
-    for rollouts, _ in batches:
-        lengths += [response.sampled for response in rollouts.responses]
+    responses = chain.from_iterable(rollouts.responses for rollouts, _ in batches)
+    lengths = [response.sampled for response in responses]
     out: Metrics = {}
     if lengths:
         out["val/length"] = float(np.mean(lengths))
@@ -150,10 +150,9 @@ def _of_one(
     if present.any():
         out[key] = float(values[present].mean())
         if calibration is not None:
-            prompts: list[int] = []
-            for number, group in enumerate(groups):
-                prompts += [number] * len(group.values)
-            out |= _corrected(key, calibration, values[present], np.asarray(prompts)[present])
+            sizes = [len(group.values) for group in groups]
+            prompts = np.repeat(np.arange(len(groups)), sizes)
+            out |= _corrected(key, calibration, values[present], prompts[present])
     if not present.all():
         out[f"{key}/missing"] = float((~present).mean())
     n = max(len(group.values) for group in groups)

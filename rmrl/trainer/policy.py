@@ -8,6 +8,7 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -178,9 +179,10 @@ class TrainedModel:
         """Return what the method answers, one or several numbers per response token, in the batch's
         order."""
         numbers, shares = self._deal(batch)
-        answers: list[Any] = []
-        for answer in await self._on_shares(method, shares):
-            answers.append(answer if isinstance(answer, tuple) else (answer,))
+        answers = [
+            answer if isinstance(answer, tuple) else (answer,)
+            for answer in await self._on_shares(method, shares)
+        ]
         streams: list[Ragged] = []
         for parts in zip(*answers, strict=True):
             placed: list[np.ndarray] = [np.zeros(0, np.float32)] * len(batch)
@@ -230,10 +232,7 @@ class Models:
     @property
     def processes(self) -> list[RayProcess]:
         """The processes of all groups."""
-        processes: list[RayProcess] = []
-        for group in self._groups():
-            processes += group.processes
-        return processes
+        return list(chain.from_iterable(group.processes for group in self._groups()))
 
     @property
     def apart(self) -> bool:

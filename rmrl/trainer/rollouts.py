@@ -330,9 +330,10 @@ class RolloutPool:
         await self.republish()
 
     async def _everywhere(self, method: str, *args: object) -> None:
-        works: dict[int, Coroutine[Any, Any, Any]] = {}
-        for number, engine in enumerate(self.engines):
-            works[number] = engine.call(method, *args, timeout_s=self._timeout_s)
+        works = {
+            number: engine.call(method, *args, timeout_s=self._timeout_s)
+            for number, engine in enumerate(self.engines)
+        }
         await self._each(works)
 
     async def _each(self, works: Mapping[int, Coroutine[Any, Any, Any]]) -> None:

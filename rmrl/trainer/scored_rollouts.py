@@ -20,7 +20,6 @@ from rmrl.types import (
     Response,
     RewardBatch,
     Rollouts,
-    ScoreResult,
     Scores,
     Step,
     TeacherTokens,
@@ -70,9 +69,8 @@ def concatenate(rounds: Sequence[Round]) -> Round:
         for key, value in batch.metrics.items():
             sums[key] = sums.get(key, 0.0) + value * weight
             weights[key] = weights.get(key, 0.0) + weight
-    results: list[tuple[ScoreResult, ...]] = []
-    for parts in zip(*(batch.scores.results for batch in batches), strict=True):
-        results.append(tuple(itertools.chain.from_iterable(parts)))
+    by_batch = [batch.scores.results for batch in batches]
+    results = [tuple(itertools.chain.from_iterable(parts)) for parts in zip(*by_batch, strict=True)]
     joined = RewardBatch(
         scores=Scores(names=batches[0].scores.names, results=tuple(results)),
         weights_C=batches[-1].weights_C,

@@ -58,11 +58,9 @@ def _spans(response: Response) -> dict[int, tuple[int, int]]:
     count = len(response.token_ids)
     if count and not response.turns:
         return {0: (0, count)}
-    spans: dict[int, tuple[int, int]] = {}
-    for turn in response.turns:
-        if turn.number is not None:
-            spans[turn.number] = (turn.start, turn.end)
-    return spans
+    return {
+        turn.number: (turn.start, turn.end) for turn in response.turns if turn.number is not None
+    }
 
 
 def rewards_with_steps(rewards_B: np.ndarray, steps: Sequence[Sequence[Step]]) -> np.ndarray:

@@ -130,9 +130,10 @@ def further(labels_N: np.ndarray, values_N: np.ndarray, sources: Sequence[str]) 
     for position, source in enumerate(sources):
         by_source[source].append(position)
     if len(by_source) > 1:
-        parts: list[str] = []
-        for source, rows in sorted(by_source.items()):
-            if len(set(labels_N[rows])) == 2:
-                parts.append(f"{source} {roc_auc_score(labels_N[rows], values_N[rows]):.2f}")
+        parts = [
+            f"{source} {roc_auc_score(labels_N[rows], values_N[rows]):.2f}"
+            for source, rows in sorted(by_source.items())
+            if len(set(labels_N[rows])) == 2
+        ]
         several.append(noted("agreement.sources", "AUC by source", ", ".join(parts)))
     return several

@@ -21,10 +21,11 @@ class WholeTensors:
         """`folder`: the one with state.json. Raises CheckpointError when its tensors cannot be
         read."""
         self._folder = folder / TENSORS
-        self._stored: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
-        for name, header in stored_tensors(self._folder).items():
-            if name.startswith(MODEL):
-                self._stored[name.removeprefix(MODEL)] = header
+        self._stored = {
+            name.removeprefix(MODEL): header
+            for name, header in stored_tensors(self._folder).items()
+            if name.startswith(MODEL)
+        }
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:

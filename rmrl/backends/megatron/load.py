@@ -12,6 +12,7 @@ does. There is no communication between them here.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 import torch
 from safetensors import safe_open
@@ -81,9 +82,9 @@ class _Files:
     def require(self, table: Iterable[Entry]) -> None:
         """Raise unless each tensor of the table is present, with its shape, and in a plain
         format."""
-        shapes: dict[str, tuple[int, ...]] = {}
-        for entry in table:
-            shapes |= zip(entry.hf, entry.shapes, strict=True)
+        shapes = dict(
+            chain.from_iterable(zip(entry.hf, entry.shapes, strict=True) for entry in table)
+        )
         missing = [name for name in shapes if name not in self._headers]
         if missing:
             raise CheckpointError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -44,10 +45,8 @@ def optimizer_offloader(model: MegatronModel, optimizer: Optimizer) -> Offloader
 
 def parameters(model: MegatronModel) -> list[Tensor]:
     """Parameters of all this process's stages."""
-    tensors: list[Tensor] = []
-    for module in model.modules:
-        tensors += [parameter.data for parameter in module.parameters()]
-    return tensors
+    of_modules = chain.from_iterable(module.parameters() for module in model.modules)
+    return [parameter.data for parameter in of_modules]
 
 
 def gradients(model: MegatronModel) -> list[Tensor]:

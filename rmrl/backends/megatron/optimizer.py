@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import torch
@@ -73,9 +74,9 @@ class Optimizer:
             norm = float(self.inner.get_grad_norm())
             if math.isfinite(norm):
                 if max_norm > 0:
-                    parameters: list[Tensor] = []
-                    for part in self.parts:
-                        parameters += part.get_parameters()
+                    parameters = list(
+                        chain.from_iterable(part.get_parameters() for part in self.parts)
+                    )
                     nn.utils.clip_grads_with_norm_(parameters, max_norm, torch.tensor(norm))
                 self.inner.step_with_ready_grads()
             self.zero_gradients()

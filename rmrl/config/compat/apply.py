@@ -36,11 +36,12 @@ class Applied:
 
     def passed_on(self, origin: int) -> list[str]:
         """Overrides to pass on for the one at position `origin`, besides `converted`."""
-        texts: list[str] = []
-        for record in self.records:
-            if record.setting.origin == origin and record.fate in ("same", "renamed"):
-                texts += record.becomes
-        return texts
+        texts = itertools.chain.from_iterable(
+            record.becomes
+            for record in self.records
+            if record.setting.origin == origin and record.fate in ("same", "renamed")
+        )
+        return list(texts)
 
     @property
     def problems(self) -> list[str]:

@@ -57,12 +57,8 @@ def alpha(
         weight = 1 / (len(ratings) - 1)
         for pair in permutations(ratings, 2):
             coincidences[pair] += weight  # type: ignore[assignment]
-    observed = 0.0
-    for pair, weight in coincidences.items():
-        observed += weight * difference(*pair)
-    expected = 0.0
-    for a, b in product(totals, repeat=2):
-        expected += totals[a] * totals[b] * difference(a, b)
+    observed = sum(weight * difference(*pair) for pair, weight in coincidences.items())
+    expected = sum(totals[a] * totals[b] * difference(a, b) for a, b in product(totals, repeat=2))
     if expected == 0:
         return None
     return 1 - (totals.total() - 1) * observed / expected

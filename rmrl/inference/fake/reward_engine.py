@@ -64,7 +64,6 @@ from rmrl.inference.reward_engine_base import (
     overlong_labels,
     overlong_texts,
 )
-from rmrl.types import Status
 
 EXIT_CODE = 17
 """Exit code of a process whose script has die_on_call."""
@@ -106,9 +105,9 @@ class FakeEngine:
         self.calls = 0
         self.log: list[str] = []
         self._script: dict[str, Any] = dict(spec.kwargs)
-        self._failures: dict[str, Status] = {}
-        for part, status in self._script.get("failures", {}).items():
-            self._failures[str(part)] = status
+        self._failures = {
+            str(part): status for part, status in self._script.get("failures", {}).items()
+        }
         unknown = sorted(set(self._failures.values()) - set(FAILURES))
         if unknown:
             raise ConfigError(

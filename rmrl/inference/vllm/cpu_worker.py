@@ -24,6 +24,7 @@ import mmap
 import sys
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -228,10 +229,8 @@ def repack_tied_heads(model: torch.nn.Module) -> int:
 def _tensors(nested: Any) -> list[torch.Tensor]:
     if isinstance(nested, torch.Tensor):
         return [nested]
-    tensors: list[torch.Tensor] = []
-    for value in nested.values() if isinstance(nested, dict) else nested:
-        tensors += _tensors(value)
-    return tensors
+    values = nested.values() if isinstance(nested, dict) else nested
+    return list(chain.from_iterable(map(_tensors, values)))
 
 
 def forget(tensors: Any) -> None:

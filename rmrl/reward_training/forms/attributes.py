@@ -32,10 +32,8 @@ class Attributes(Form):
             stated = {
                 name: value for name, value in row.values.items() if name not in _NO_ATTRIBUTES
             }
-        values: dict[str, float] = {}
-        for name, value in stated.items() if isinstance(stated, Mapping) else ():
-            if is_number(value):
-                values[str(name)] = float(value)
+        pairs = stated.items() if isinstance(stated, Mapping) else ()
+        values = {str(name): float(value) for name, value in pairs if is_number(value)}
         if not values:
             raise row.wrong("attributes", stated, "a number for one attribute at least")
         prompt = turns_of(row, "prompt", row.need("prompt"))

@@ -69,11 +69,11 @@ def reward_digest(spec: RewardSpec, specs: Sequence[RewardSpec] = ()) -> dict[st
 
 def differing_parts(first: Mapping[str, str], second: Mapping[str, str]) -> list[str]:
     """Return the parts in which two digests differ, named for people."""
-    names: list[str] = []
-    for part in dict.fromkeys([*PARTS, *first, *second]):
-        if first.get(part) != second.get(part):
-            names.append(PARTS.get(part, part))
-    return names
+    return [
+        PARTS.get(part, part)
+        for part in dict.fromkeys([*PARTS, *first, *second])
+        if first.get(part) != second.get(part)
+    ]
 
 
 def _transforms(member: RewardSpec) -> list[Mapping[str, Any]]:

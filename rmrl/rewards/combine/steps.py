@@ -113,8 +113,9 @@ def weighted_steps(
             merged[b][place] = merged[b].get(place, 0.0) + float(weights_BC[b, c] * value)
     rows_of_steps: list[tuple[Step, ...]] = []
     for places in merged:
-        steps = []
-        for (turn, end), value in sorted(places.items()):
-            steps.append(Step(end, value, None if turn < 0 else turn))
+        steps = [
+            Step(end, value, None if turn < 0 else turn)
+            for (turn, end), value in sorted(places.items())
+        ]
         rows_of_steps.append(tuple(steps))
     return tuple(rows_of_steps)

@@ -108,10 +108,11 @@ class OneByOne:
                 " keyword, and may leave out what it does not need and add"
                 f" {' and '.join(RULE_EXTRAS)}. With lists it is {LIST_SIGNATURE}."
             )
-        names: list[str] = []
-        for name in (*RULE_ARGUMENTS, *RULE_EXTRAS):
-            if name in named or (any_name and name in RULE_ARGUMENTS):
-                names.append(name)
+        names = [
+            name
+            for name in (*RULE_ARGUMENTS, *RULE_EXTRAS)
+            if name in named or (any_name and name in RULE_ARGUMENTS)
+        ]
         return cls(function, tuple(names))
 
 

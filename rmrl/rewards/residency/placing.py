@@ -104,14 +104,13 @@ def placed(
     their place has.
     """
     pools = ", ".join(sorted(filter(None, devices))) or "none"
-    problems: list[str] = []
-    for plan in plans:
-        if plan.place not in devices:
-            problems.append(
-                f"the engine of {plan.label} names pool '{plan.place}', which"
-                f" trainer.resource_pools does not have (known: {pools}); add"
-                f" trainer.resource_pools.{plan.place}.n_gpus_per_node=1"
-            )
+    problems = [
+        f"the engine of {plan.label} names pool '{plan.place}', which"
+        f" trainer.resource_pools does not have (known: {pools}); add"
+        f" trainer.resource_pools.{plan.place}.n_gpus_per_node=1"
+        for plan in plans
+        if plan.place not in devices
+    ]
     first: dict[Hashable, int] = {}
     for place, count in devices.items():
         plans_of_place = [plan for plan in plans if plan.place == place]

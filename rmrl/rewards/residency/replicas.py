@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from itertools import chain
 from typing import Any
 
 from rmrl.errors import InfrastructureError
@@ -118,10 +119,7 @@ def deal_bundles(requests: Sequence[Any], shares: int) -> list[list[int]]:
     costs = [sum(request_cost(requests[i]) for i in bundle) for bundle in members]
     dealt: list[list[int]] = []
     for share in deal(costs, shares):
-        positions: list[int] = []
-        for number in share:
-            positions += members[number]
-        dealt.append(sorted(positions))
+        dealt.append(sorted(chain.from_iterable(members[number] for number in share)))
     return dealt
 
 

@@ -27,6 +27,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from rmrl.errors import InfrastructureError
@@ -299,9 +300,7 @@ class Broker:
         for ask in asks:
             by_method.setdefault(ask.method, []).append(ask)
         for method, batch in by_method.items():
-            requests: list[Any] = []
-            for ask in batch:
-                requests += ask.requests
+            requests = list(chain.from_iterable(ask.requests for ask in batch))
             results = await engine.call(method, requests, timeout_s=self._deadline_s(key))
             if len(results) != len(requests):
                 raise InfrastructureError(

@@ -94,9 +94,7 @@ class Scorer:
         self._broker = Broker(residency, deadline_s=deadlines.__getitem__)
         self._calls = [self._calls_of(c) for c in range(len(self.parts))]
         self._sessions: set[Session] = set()
-        self._times: dict[int, BusyTime] = {}
-        for c in range(len(self.parts)):
-            self._times[c] = BusyTime()
+        self._times = {c: BusyTime() for c in range(len(self.parts))}
         self._kinds: dict[int, ItemScorer] = {}
         self._joint = Joint(self._combined_beside)
 

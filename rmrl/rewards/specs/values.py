@@ -58,15 +58,16 @@ def sampling_of(entry: Any, where: str) -> Sampling:
             values = entries[key] if isinstance(entries[key], list | tuple) else [entries[key]]
             entries[key] = tuple(map(str, values))
     sampling = Sampling(**entries)
-    problems: list[str] = []
-    for key, valid, need in (
-        ("max_tokens", sampling.max_tokens >= 1, "give at least 1 token"),
-        ("n", sampling.n >= 1, "give at least 1 vote"),
-        ("temperature", sampling.temperature >= 0, "must not be negative"),
-        ("top_p", 0 < sampling.top_p <= 1, "give a share above 0 and at most 1"),
-    ):
-        if not valid:
-            problems.append(f"{where}.sampling.{key}={getattr(sampling, key)}: {need}")
+    problems = [
+        f"{where}.sampling.{key}={getattr(sampling, key)}: {need}"
+        for key, valid, need in (
+            ("max_tokens", sampling.max_tokens >= 1, "give at least 1 token"),
+            ("n", sampling.n >= 1, "give at least 1 vote"),
+            ("temperature", sampling.temperature >= 0, "must not be negative"),
+            ("top_p", 0 < sampling.top_p <= 1, "give a share above 0 and at most 1"),
+        )
+        if not valid
+    ]
     if sampling.n > 1 and sampling.temperature == 0:
         problems.append(
             f"{where}.sampling.n={sampling.n} with temperature=0 gives {sampling.n} equal votes:"

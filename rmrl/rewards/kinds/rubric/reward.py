@@ -264,10 +264,9 @@ class RubricReward(Kind):
         requests = [request for _, request in rows if request is not None]
         calls = self._context.calls_to("remote")
         outputs = iter(await calls.submit("decide", requests, deterministic=True))
-        results: list[ScoreResult] = []
-        for row, request in rows:
-            results.append(self._result(row, [] if request is None else next(outputs)))
-        return results
+        return [
+            self._result(row, [] if request is None else next(outputs)) for row, request in rows
+        ]
 
     def _questions(self, items: Sequence[ScoreItem]) -> list[tuple[_Asked, DecisionRequest | None]]:
         """The rows with their questions for a server. None: a row without criteria."""

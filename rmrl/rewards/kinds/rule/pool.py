@@ -484,7 +484,7 @@ class _Dispatcher:
             jobs.extend(worker.jobs())
             worker.kill()
         for worker in self._dying:
-            worker.process.wait()
+            worker.finish()
         self.workers.clear()
         if self._nursery is not None:
             self._nursery.kill()

@@ -35,6 +35,10 @@ class Prints:
         self._thread = threading.Thread(target=self._read, name="rmrl-rule-prints", daemon=True)
         self._thread.start()
 
+    def reading(self) -> bool:
+        """Whether more may come."""
+        return self._thread.is_alive()
+
     def finish(self) -> None:
         """Wait until all is written that an ended worker has printed."""
         self._thread.join(_END_WAIT_S)

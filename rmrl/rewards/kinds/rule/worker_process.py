@@ -76,10 +76,11 @@ class Forked:
         self.pid = pid
         self._nursery = nursery
         self._watch = os.pidfd_open(pid)
+        self._code: int | None = None
 
     def ended(self) -> bool:
         """Whether the process is gone. It ends with the nursery."""
-        return self._ends_within(0.0)
+        return self._code is not None or self._ends_within(0.0)
 
     def ready_to_reap(self) -> bool:
         """Whether `wait` returns at once: a nursery that imports something does not answer."""
@@ -87,10 +88,10 @@ class Forked:
 
     def wait(self) -> int | None:
         """Exit code, negative for a signal. None: the process did not end within KILL_WAIT_S."""
-        if not self._ends_within(KILL_WAIT_S):
-            return None
-        os.close(self._watch)
-        return self._nursery.reap(self.pid)
+        if self._code is None and self._ends_within(KILL_WAIT_S):
+            os.close(self._watch)
+            self._code = self._nursery.reap(self.pid)
+        return self._code
 
     def _ends_within(self, seconds: float) -> bool:
         poll = select.poll()
@@ -158,25 +159,32 @@ class WorkerProcess:
         """Kill the process and all that it started, without waiting for the seconds this takes on a
         busy machine. Returns STILL_THERE."""
         _kill_descendants(self.process.pid)
-        _kill_group(self.process.pid)
+        kill_group(self.process.pid)
         self.channel.close()
         return STILL_THERE
 
     def reaped(self) -> bool:
-        """Whether nothing of an ended process is left, not even its number. Never waits."""
+        """Whether nothing of an ended process is left, not even its number, and all that it printed
+        is written. Never waits."""
         if not self.process.ready_to_reap():
             return False
         self.process.wait()
-        self._prints.finish()
-        return True
+        return not self._prints.reading()
+
+    def finish(self) -> int | None:
+        """Wait until it has ended and all is written that it printed. Returns its exit code; None:
+        it has not ended."""
+        code = self.process.wait()
+        if code is not None:
+            self._prints.finish()
+        return code
 
     def kill(self) -> str:
         """`end` and wait. Returns how it ended, e.g. "died of SIGSEGV"."""
         self.end()
-        code = self.process.wait()
+        code = self.finish()
         if code is None:
             return STILL_THERE
-        self._prints.finish()
         if code < 0:
             return f"died of {signal.Signals(-code).name}"
         return f"ended with exit code {code}"
@@ -252,7 +260,7 @@ class Nursery:
     def kill(self) -> None:
         """End the nursery and all its workers."""
         self.channel.close()
-        _kill_group(self._process.pid)
+        kill_group(self._process.pid)
         self._process.wait()
 
     def _send(self, message: tuple[str, Any]) -> None:
@@ -314,6 +322,8 @@ def _has_ended(folder: Path) -> bool:
     return state in ("Z", "X")
 
 
-def _kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
+def kill_group(pid: int) -> None:
+    """Kill a process and its group, which one that was forked just now does not lead yet."""
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, TypeAlias, TypeVar
 
 from rmrl.rewards.kinds.shared.context import KindContext
@@ -100,10 +101,7 @@ class Inputs:
 
     def rendered(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """All items, rendered."""
-        rows: list[Rendered] = []
-        for part in self.parts(items):
-            rows += part
-        return rows
+        return list(chain.from_iterable(self.parts(items)))
 
 
 async def answers_in_parts(

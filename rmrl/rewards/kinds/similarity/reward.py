@@ -13,7 +13,7 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, starmap
+from itertools import chain, islice, starmap
 from typing import Any, ClassVar
 
 from rmrl.errors import RewardError
@@ -184,9 +184,7 @@ class SimilarityReward(Kind):
             render=render,
             length=lambda read: read[1],
         )
-        all_texts: list[str] = []
-        for each in compared:
-            all_texts += each.texts
+        all_texts = list(chain.from_iterable(each.texts for each in compared))
         cut_texts = iter(fitted(all_texts, cutting, limit))
         shortened: list[Compared] = []
         for each in compared:

@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -140,9 +141,9 @@ def test_an_answer_that_came_before_a_reaped_worker_is_waited_for_once(tmp_path:
         nursery.request(sources[0])
         select.select([nursery.channel], [], [])
         nursery.receive()
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            worker = nursery.fork(theirs, 1)
+        parent_end, worker_end = socket.socketpair()
+        with parent_end, worker_end:
+            worker = nursery.fork(worker_end, 1)
         os.kill(worker.pid, signal.SIGKILL)
         assert gone(worker.ended)
         nursery.request(sources[1])
@@ -151,6 +152,12 @@ def test_an_answer_that_came_before_a_reaped_worker_is_waited_for_once(tmp_path:
         assert nursery.ready == set(sources)
     finally:
         nursery.kill()
+
+
+def test_a_process_that_leads_no_group_yet_is_killed():
+    process = subprocess.Popen(["sleep", "1000000"])
+    worker_process.kill_group(process.pid)
+    assert process.wait(PATIENCE_S) == -signal.SIGKILL
 
 
 def sleepers() -> list[psutil.Process]:
