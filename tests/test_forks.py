@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.forks.servers import ForkServer, start_fresh
+from tests.forks.servers import ForkServer, environment_of, start_fresh
 from tests.patience import PATIENCE_S
 
 LIGHT = ForkServer("light", ("numpy", "json.tool"), lambda: {"OF_THE_SERVER": "1"})
@@ -208,3 +208,14 @@ def test_a_variable_that_an_import_sets_is_set_in_the_fork():
     asks = "import os; print(os.environ.get('SET_BY_AN_IMPORT'))"
     server = ForkServer("setting", ("tests.forks.sets_a_variable",))
     assert run("-c", asks, server=server).stdout == "yes\n"
+
+
+def test_what_is_set_inside_the_environment_of_forks_stays(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RMRL_TEST_REPLACED", "before")
+    monkeypatch.delenv("RMRL_TEST_ADDED", raising=False)
+    monkeypatch.delenv("RMRL_TEST_INSIDE", raising=False)
+    with environment_of({"RMRL_TEST_REPLACED": "1", "RMRL_TEST_ADDED": "1"}):
+        os.environ["RMRL_TEST_INSIDE"] = "1"
+    assert os.environ["RMRL_TEST_REPLACED"] == "before"
+    assert "RMRL_TEST_ADDED" not in os.environ
+    assert os.environ.pop("RMRL_TEST_INSIDE") == "1"

@@ -101,13 +101,18 @@ def start_fresh(
 
 @contextmanager
 def environment_of(variables: Mapping[str, str]) -> Iterator[None]:
-    before = dict(os.environ)
+    """Set variables inside the block. Others that change there stay as they are behind it: Ray sets
+    its RAY_AUTH_MODE once, and reads it again with each cluster."""
+    before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
         yield
     finally:
-        os.environ.clear()
-        os.environ.update(before)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 ENGINES = ForkServer(

@@ -164,7 +164,7 @@ PARTS = {
                 "rmrl/algorithms/__init__.py",
                 '    "actor_rollout_ref.actor.policy_loss.loss_mode",\n    {\n',
             ): '        "capped": "rmrl.algorithms.losses.capped:capped",\n',
-            ("docs/algorithms.md", "takes\nprecedence, and several recipes can be combined:\n"): (
+            ("docs/algorithms.md", "takes precedence, and several recipes can be combined:\n"): (
                 "\n| `capped` | a ratio of at most 1 + clip | "
                 "[x](https://arxiv.org/abs/0000.00000) |\n"
             ),
