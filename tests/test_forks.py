@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.forks.servers import ForkServer, environment_of, start_fresh
+from tests.forks.servers import OF_RAY, ForkServer, environment_of, start_fresh
 from tests.patience import PATIENCE_S
 
 LIGHT = ForkServer("light", ("numpy", "json.tool"), lambda: {"OF_THE_SERVER": "1"})
@@ -210,12 +210,15 @@ def test_a_variable_that_an_import_sets_is_set_in_the_fork():
     assert run("-c", asks, server=server).stdout == "yes\n"
 
 
-def test_what_is_set_inside_the_environment_of_forks_stays(monkeypatch: pytest.MonkeyPatch):
+def test_behind_the_environment_of_forks_all_is_as_before_but_what_ray_keeps(
+    monkeypatch: pytest.MonkeyPatch,
+):
     monkeypatch.setenv("RMRL_TEST_REPLACED", "before")
-    monkeypatch.delenv("RMRL_TEST_ADDED", raising=False)
     monkeypatch.delenv("RMRL_TEST_INSIDE", raising=False)
+    monkeypatch.setenv(OF_RAY, "disabled")
     with environment_of({"RMRL_TEST_REPLACED": "1", "RMRL_TEST_ADDED": "1"}):
-        os.environ["RMRL_TEST_INSIDE"] = "1"
+        os.environ |= {"RMRL_TEST_INSIDE": "1", OF_RAY: "token"}
     assert os.environ["RMRL_TEST_REPLACED"] == "before"
     assert "RMRL_TEST_ADDED" not in os.environ
-    assert os.environ.pop("RMRL_TEST_INSIDE") == "1"
+    assert "RMRL_TEST_INSIDE" not in os.environ
+    assert os.environ[OF_RAY] == "token"

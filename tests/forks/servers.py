@@ -28,6 +28,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent.parent
 HOOK = REPOSITORY / "tests" / "forks" / "hook"
 FRESH = "RMRL_TESTS_FRESH"
 """Environment variable with which every program starts anew."""
+OF_RAY = "RAY_AUTH_MODE"
+"""Environment variable that Ray sets once, and reads again with each cluster of the process."""
 Target = Callable[..., None]
 
 
@@ -101,18 +103,17 @@ def start_fresh(
 
 @contextmanager
 def environment_of(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables inside the block. Others that change there stay as they are behind it: Ray sets
-    its RAY_AUTH_MODE once, and reads it again with each cluster."""
-    before = {name: os.environ.get(name) for name in variables}
+    """Set variables inside the block, and put all back behind it: libraries set some of those by
+    which a fork is refused."""
+    before = dict(os.environ)
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        if OF_RAY in os.environ:
+            before[OF_RAY] = os.environ[OF_RAY]
+        os.environ.clear()
+        os.environ.update(before)
 
 
 ENGINES = ForkServer(
