@@ -29,7 +29,7 @@ HOOK = REPOSITORY / "tests" / "forks" / "hook"
 FRESH = "RMRL_TESTS_FRESH"
 """Environment variable with which every program starts anew."""
 OF_RAY = "RAY_AUTH_MODE"
-"""Environment variable that Ray sets once, and reads again with each cluster of the process."""
+"""Environment variable that Ray sets once in a process, and reads again with each cluster."""
 Target = Callable[..., None]
 
 
@@ -103,8 +103,8 @@ def start_fresh(
 
 @contextmanager
 def environment_of(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables inside the block, and put all back behind it: libraries set some of those by
-    which a fork is refused."""
+    """Set variables inside the block, and put all back behind it: libraries set some for which a
+    fork is refused."""
     before = dict(os.environ)
     os.environ.update(variables)
     try:
