@@ -7,6 +7,7 @@ Label sets come from ../shared/data (its README names sources and licences): whe
 GSM8K problem is right, whether a response follows its prompt's instructions (IFEval), and which of
 two responses people prefer (PandaLM). A set's rows are split by prompt, the same way for every
 seed. There is one validation, behind the last step, so that nothing is chosen on the test rows.
+`calibrated` is the ECE that chance alone gives to probabilities that are exactly right.
 Runs whose figures stand in --out, or whose models lie in --runs, are not trained again: all of them
 take hours, and may take several days' idle time.
 """
@@ -21,13 +22,16 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
 FIGURES = ("accuracy", "ece", "brier", "loss", "label_mass")
+SHOWN = (*FIGURES, "calibrated")
 Row = dict[str, Any]
 Key = tuple[int, str, str]
 """Seed, label set, objective."""
@@ -126,8 +130,19 @@ def train(folder: Path, decision: str, seed: int, settings: argparse.Namespace) 
         name: {key: judge[key] for key in (*FIGURES, "calibration")}
         for name, judge in report["judges"].items()
     }
+    for judge in judges.values():
+        judge["calibrated"] = ece_by_chance(judge["calibration"])
     dropped = {part: len(report["data"][part]["dropped"]) for part in ("train", "held_out")}
     return {"seed": seed, "judges": judges, "dropped": dropped, "run": report["run"]}
+
+
+def ece_by_chance(calibration: Mapping[str, Any], draws: int = 1000) -> float:
+    """Return the mean ECE of as many answers in each bin that are right with the probability which
+    is stated there."""
+    counts_K = np.asarray([point["count"] for point in calibration["curve"]])
+    stated_K = np.asarray([point["confidence"] for point in calibration["curve"]])
+    right_DK = np.random.default_rng(1).binomial(counts_K, stated_K, size=(draws, len(counts_K)))
+    return float(np.abs(right_DK - counts_K * stated_K).sum(-1).mean() / counts_K.sum())
 
 
 def recorded(out: Path) -> dict[Key, Row]:
@@ -143,7 +158,7 @@ def recorded(out: Path) -> dict[Key, Row]:
 def means(runs: list[Row], judge: str) -> dict[str, list[float]]:
     """Return each figure's mean over the seeds, with the lowest and the highest."""
     figures: dict[str, list[float]] = {}
-    for name in FIGURES:
+    for name in SHOWN:
         values = [run["judges"][judge][name] for run in runs]
         if name == "accuracy":
             values = [value["value"] for value in values]
@@ -207,7 +222,7 @@ def main() -> None:
                     text = json.dumps(summary(runs), indent=1) + "\n"
                     settings.out.write_text(text, encoding="utf-8")
                 figures = runs[key]["judges"]["trained"]
-                print(key, {name: figures[name] for name in FIGURES}, flush=True)
+                print(key, {name: figures[name] for name in SHOWN}, flush=True)
 
 
 if __name__ == "__main__":

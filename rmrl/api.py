@@ -2,7 +2,7 @@
 
 The evaluation, the report, the service and the adapters import rewards, engines and scored files
 from here, and nothing that lies deeper. Your own program can do the same where it needs more than
-`rmrl.Rewards`. A module is loaded when you first import one of its names.
+`rmrl.Rewards`. A module is loaded when you first import a name from it.
 
     from rmrl.api import open_scorer
 

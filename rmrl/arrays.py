@@ -19,7 +19,7 @@ def tokens_as_arrays(sample: Any) -> None:
 
 
 def same_fields(first: Any, second: Any) -> bool:
-    """Return whether two samples are equal. Comparing tuples of arrays would raise."""
+    """Return whether two samples are equal. Comparing array tuples would raise."""
     for each in fields(first):
         one = getattr(first, each.name)
         other = getattr(second, each.name)

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def entry(name: str) -> Callable[..., int]:
-    """Return the `main` of a module that runs one command, `python -m rmrl.main_<name>`."""
+    """Return `main` for a module that runs one command, `python -m rmrl.main_<name>`."""
 
     def run(arguments: Sequence[str] | None = None) -> int:
         return main([name, *(sys.argv[1:] if arguments is None else arguments)])

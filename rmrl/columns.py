@@ -1,4 +1,4 @@
-"""Columns of text that line up, for the tables of the console."""
+"""Text columns that line up, for the console's tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAME = 36
 def aligned(
     rows: Sequence[Sequence[str]], *, right: Collection[int] = (), indent: str = _GAP
 ) -> list[str]:
-    """Return one line per row with columns of equal width, none beyond WIDTH. The columns with the
+    """Return one line per row with equally wide columns, none beyond WIDTH. The columns with the
     numbers `right` are aligned to the right.
 
     What does not fit stands in further blocks, an empty line between two; long cells are wrapped

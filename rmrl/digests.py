@@ -1,5 +1,5 @@
-"""Digests of plain values. Caches, calibrations, checkpoints and resumed jobs compare them with
-those that they stored, so the text of a value never changes."""
+"""Digests for plain values. Caches, calibrations, checkpoints and resumed jobs compare them with
+those that they stored, so a value's text never changes."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def canonical_json(
 
 
 def digest(value: Any, *, default: Callable[[Any], Any] | None = None) -> str:
-    """Return the sha256 of `canonical_json`, as 64 hexadecimal digits."""
+    """Return `canonical_json`'s sha256, as 64 hexadecimal digits."""
     return hashlib.sha256(canonical_json(value, default=default)).hexdigest()

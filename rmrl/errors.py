@@ -1,4 +1,4 @@
-"""Every error that rmrl raises on purpose, with the exit code of a run that ends with it.
+"""Every error that rmrl raises on purpose, with a run's exit code that ends with it.
 
     RmrlError                       1
     |-- ConfigError(ValueError)     2   the configuration cannot work; all problems at once
@@ -28,7 +28,7 @@ from contextlib import contextmanager
 
 
 class RmrlError(Exception):
-    """Root of all errors raised on purpose."""
+    """The root for all errors raised on purpose."""
 
     exit_code = 1
 
@@ -66,7 +66,7 @@ class RewardError(RmrlError):
 
 
 class RewardFunctionError(RewardError):
-    """A user's reward function is malformed, raised, or returned the wrong number of scores."""
+    """A user's reward function is malformed, raised, or returned too many or too few scores."""
 
 
 class MissingVerdictsError(RewardError):
@@ -88,7 +88,7 @@ class EngineLostError(InfrastructureError):
 
 
 class ClusterLostError(InfrastructureError):
-    """The head process of the Ray cluster, or the node process of the driver's machine, is gone."""
+    """The Ray cluster's head process, or the node process on the driver's machine, is gone."""
 
 
 class StallError(RmrlError):
@@ -110,10 +110,10 @@ class CheckpointError(RmrlError):
 
 
 class SweepError(RmrlError):
-    """Jobs of a sweep failed. The others have ended."""
+    """A sweep's jobs failed. The others have ended."""
 
     def __init__(self, failed: Sequence[tuple[str, RmrlError]], jobs: int) -> None:
-        """`failed`: overrides and error of each, one at least, of a number of jobs."""
+        """`failed`: each failed job's overrides and error, one at least, and how many jobs ran."""
         lines = [f"{len(failed)} of {jobs} jobs failed:"]
         for words, error in failed:
             sentences = f"{type(error).__name__}: {error}".replace("\n", "\n  ")
@@ -129,7 +129,7 @@ class Interrupted(RmrlError):
 
 
 class Problems:
-    """Collector of errors from independent checks, so that one message lists all of them.
+    """Collects errors from independent checks, so that one message lists them all.
 
     Example:
         problems = Problems()
@@ -147,7 +147,7 @@ class Problems:
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """Keep a ConfigError, DataError, RewardError or CheckpointError of the block instead of
+        """Keep a ConfigError, DataError, RewardError or CheckpointError from the block instead of
         raising it."""
         try:
             yield
@@ -155,14 +155,14 @@ class Problems:
             self._errors.append(error)
 
     def add(self, sentences: Iterable[str]) -> None:
-        """Add problems of the configuration."""
+        """Add problems in the configuration."""
         lines = list(sentences)
         if lines:
             self._errors.append(ConfigError(lines))
 
     def raise_any(self) -> None:
-        """Raise the error itself where there is one, a ConfigError with the sentences of all where
-        there are several, nothing without errors. Errors with the same text count as one."""
+        """Raise the error itself where there is one, a ConfigError with all sentences where there
+        are several, nothing without errors. Errors with the same text count as one."""
         if len({str(error) for error in self._errors}) == 1:
             raise self._errors[0]
         sentences: list[str] = []
@@ -176,6 +176,6 @@ class Problems:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text. The name of its class where there is none."""
+    """Return an error's first line. Its class's name where there is none."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0]

@@ -28,8 +28,8 @@ class ExitCode:
 
 @contextmanager
 def exit_code() -> Iterator[ExitCode]:
-    """Turn RmrlErrors and Ctrl-C into an exit code; RMRL_TRACEBACK=1 lets them through. The log of
-    the command is open inside the block."""
+    """Turn RmrlErrors and Ctrl-C into an exit code; RMRL_TRACEBACK=1 lets them through. The
+    command's log is open inside the block."""
     code = ExitCode()
     with command_log():
         try:
@@ -70,9 +70,8 @@ READER_GONE = 141
 
 
 def ends_with_its_reader(main: Callable[P, int]) -> Callable[P, int]:
-    """Decorate the `main` of an entry so that it ends quietly when the reader of its output closes
-    the pipe, as in `rmrl show FILE | head`: with READER_GONE if that stopped it, else with its own
-    code."""
+    """Decorate an entry's `main` so that it ends quietly when its output's reader closes the pipe,
+    as in `rmrl show FILE | head`: with READER_GONE if that stopped it, else with its own code."""
 
     @functools.wraps(main)
     def entry(*args: P.args, **kwargs: P.kwargs) -> int:

@@ -57,7 +57,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def digest_of(path: Path) -> str:
-    """Return the BLAKE2b digest of the file, 32 hexadecimal digits; about a second per gigabyte."""
+    """Return the file's BLAKE2b digest, 32 hexadecimal digits; about a second per gigabyte."""
     digest = hashlib.blake2b(digest_size=16)
     with path.open("rb") as file:
         while block := file.read(_READ_BYTES):

@@ -51,7 +51,7 @@ class RolloutEngine(Protocol):
 
 class TrainEngine(Protocol):
     """Turns a TrainBatch into new weights. Every process in the group is called at the same time,
-    each with its own part of the batch."""
+    each with its own part."""
 
     def logprobs(self, batch: TrainBatch) -> Ragged:
         """Return the response tokens' log-probabilities. Roles actor and ref."""
@@ -65,7 +65,7 @@ class TrainEngine(Protocol):
         ...
 
     def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
-        """Make one optimizer step per mini-batch and epoch, on this process's share of each."""
+        """Make one optimizer step per mini-batch and epoch, on this process's share."""
         ...
 
     def weights(self, dtype: str | None = None) -> Iterator[tuple[str, torch.Tensor]]:

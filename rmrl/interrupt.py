@@ -1,5 +1,5 @@
 """Ctrl-C while a command imports its modules: nothing is to be cleaned up then, and an exception
-would be a traceback from the middle of an import."""
+would be a traceback from inside an import."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ENTRIES = ("rmrl.cli", "rmrl.main_")
 
 def end_at_interrupt() -> None:
     """Have Ctrl-C end this process at once, until `raise_at_interrupt`. Does nothing where it is
-    not a command of rmrl (`rmrl ...`, `python -m rmrl.main_...`), or where Ctrl-C does not raise
+    not an rmrl command (`rmrl ...`, `python -m rmrl.main_...`), or where Ctrl-C does not raise
     KeyboardInterrupt anyway."""
     if _is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
@@ -34,8 +34,8 @@ def _end(number: int, frame: Any) -> None:
 
 
 def _is_command() -> bool:
-    """Return whether this process runs an entry: Python has "-m" for the name of the program while
-    it looks for the module."""
+    """Return whether this process runs an entry: Python has "-m" as the program's name while it
+    looks for the module."""
     program = sys.argv[0] if sys.argv else ""
     if program == "-m":
         return any(word.startswith(_ENTRIES) for word in sys.orig_argv)

@@ -1,4 +1,4 @@
-"""The log of a command: the messages of the `rmrl` loggers on the console and in a file.
+"""A command's log: the `rmrl` loggers' messages on the console and in a file.
 
 Every module reports through `logging.getLogger(__name__)`. An entry opens the log once, around all
 that it does. Where the command writes results, `write_to` adds the file. Without `command_log`, in
@@ -31,10 +31,10 @@ _STYLES = {"DEBUG": "dim", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "red
 
 @contextmanager
 def command_log() -> Iterator[None]:
-    """Write the messages of rmrl to standard error inside the block, and to the file of `write_to`.
+    """Write rmrl's messages to standard error inside the block, and to `write_to`'s file.
 
-    The root logger and the loggers of other packages stay as they are; `rmrl` is as before when the
-    block ends. An error that leaves the block reaches the file with its stack.
+    The root logger and other packages' loggers stay as they are; `rmrl` is as before when the block
+    ends. An error that leaves the block reaches the file with its stack.
     """
     console = ConsoleHandler()
     file = RunFileHandler()
@@ -58,10 +58,11 @@ def command_log() -> Iterator[None]:
 
 
 def begin_run(level: str) -> None:
-    """Set the least level of the console, and close the file of an earlier run of this command.
+    """Set the console's lowest level, and close the file that an earlier run with this command left
+    open.
 
-    `level`: one of `LEVELS`. The check of the configuration reports any other, which counts as
-    info. The file holds info and above, with "debug" that too. Does nothing outside `command_log`.
+    `level`: one of `LEVELS`. The configuration check reports any other, which counts as info. The
+    file holds info and above, with "debug" that too. Does nothing outside `command_log`.
     """
     number = LEVELS.get(level, logging.INFO)
     for handler in _LOGGER.handlers:
@@ -129,7 +130,7 @@ class RunFileHandler(logging.Handler):
     """Appends to a file that is known later: until `open` the last records wait in memory.
 
     Each record reaches the operating system before the next one is made, so that a process that is
-    killed has written all of them. A file that cannot be written is reported once, and the command
+    killed has written them all. A file that cannot be written is reported once, and the command
     goes on without it.
     """
 
@@ -214,12 +215,11 @@ def logged_errors_raised(logger: str) -> Iterator[None]:
 
 
 class _Errors(logging.Handler):
-    """Keeps the messages of errors."""
+    """Keeps errors' messages."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See `logging.Handler`."""
         self.messages.append(record.getMessage())

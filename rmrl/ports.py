@@ -1,4 +1,4 @@
-"""Ports of this machine for servers that start later."""
+"""Ports on this machine for servers that start later."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ class HeldPort:
     """A free port that no other program is given until `close`.
 
     On Linux the port stays bound, without a listener: the system hands it to nobody else, and a
-    server that sets SO_REUSEADDR before it binds, as those of torch, asyncio and `http.server` do,
-    can listen there all the same. Other systems refuse that, so there the port is only free at
-    first.
+    server that sets SO_REUSEADDR before it binds, as torch's, asyncio's and `http.server`'s do, can
+    listen there all the same. Other systems refuse that, so there the port is only free at first.
     """
 
     def __init__(self, address: str = "") -> None:
@@ -25,5 +24,5 @@ class HeldPort:
             self._socket.close()
 
     def close(self) -> None:
-        """Let go of the port. A server that listens there keeps it."""
+        """Release the port. A server that listens there keeps it."""
         self._socket.close()

@@ -1,4 +1,4 @@
-"""Rows of different lengths in two arrays; `rmrl.types` has the shapes that are named in it."""
+"""Rows with different lengths in two arrays; `rmrl.types` has the shapes that are named in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Ragged:
-    """Rows of different lengths as one flat array plus lengths; pickles as two buffers.
+    """Rows with different lengths as one flat array plus lengths; pickles as two buffers.
 
     `values` has shape [sum(lengths)], `lengths` has shape [B] (int64).
 
@@ -38,13 +38,13 @@ class Ragged:
 
     @property
     def offsets(self) -> np.ndarray:
-        """Start of each row in `values`, shape [B]."""
+        """Each row's start in `values`, shape [B]."""
         starts = np.zeros(len(self), np.int64)
         np.cumsum(self.lengths[:-1], out=starts[1:])
         return starts
 
     def rows(self) -> list[np.ndarray]:
-        """Return views of the rows, in order."""
+        """Return views into the rows, in order."""
         return np.split(self.values, np.cumsum(self.lengths)[:-1]) if len(self) else []
 
     def select(self, index: Sequence[int] | np.ndarray) -> Ragged:
@@ -58,7 +58,7 @@ class Ragged:
         return Ragged(self.values, np.asarray(lengths[: len(counts)], np.int64))
 
     def padded(self, fill: float = 0, width: int | None = None) -> np.ndarray:
-        """Return a right-padded copy of shape [B, width] (default width: the longest row)."""
+        """Return a right-padded copy [B, width] (default width: the longest row)."""
         width = int(self.lengths.max(initial=0)) if width is None else width
         out = np.full((len(self), width), fill, dtype=self.values.dtype)
         out[np.arange(width)[None, :] < self.lengths[:, None]] = self.values
@@ -66,6 +66,6 @@ class Ragged:
 
     @classmethod
     def from_padded(cls, padded: np.ndarray, lengths: np.ndarray) -> Ragged:
-        """Build from padded rows, the inverse of `padded`: row b has `lengths[b]` entries."""
+        """Build from padded rows, which undoes `padded`: row b has `lengths[b]` entries."""
         keep = np.arange(padded.shape[1])[None, :] < np.asarray(lengths)[:, None]
         return cls(padded[keep], np.asarray(lengths, dtype=np.int64))

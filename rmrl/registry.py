@@ -1,4 +1,4 @@
-"""Tables of names: name -> "module:attribute", imported on first use."""
+"""Name tables: name -> "module:attribute", imported on first use."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ def load_attribute(path: str) -> object:
 
 
 def missing_package(part: object) -> str:
-    """Return the package named by the attribute `package` of `part` if it is not installed, else
-    "".
+    """Return the package that `part.package` names if it is not installed, else "".
 
     The package is looked up, not imported: engines take seconds to import.
     """
@@ -51,14 +50,14 @@ def missing_package(part: object) -> str:
 
 
 def version_problem(part: object) -> str:
-    """Return the sentence of `part.version_problem()`, which refuses an installed version of its
+    """Return `part.version_problem()`'s sentence, which refuses an installed version of its
     package, else ""."""
     problem: Callable[[], str] | None = getattr(part, "version_problem", None)
     return problem() if problem is not None else ""
 
 
 class Registry(Generic[T]):
-    """Names for one kind of part. `registry[name]` imports and returns the part."""
+    """Names for one part kind. `registry[name]` imports and returns the part."""
 
     def __init__(self, what: str, table: Mapping[str, str]) -> None:
         self.what = what

@@ -13,7 +13,7 @@ import pytest
 
 from rmrl.assemble.resolve import resolve
 from rmrl.cluster.devices import Devices, Machine
-from rmrl.cluster.nvml import Gpu
+from rmrl.cluster.gpu import Gpu
 from rmrl.config.check import config_problems
 from rmrl.config.load import compose_config
 from rmrl.config.schema import Config

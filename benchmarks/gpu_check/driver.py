@@ -13,7 +13,7 @@ from benchmarks.gpu_check.gauges import GIB, used_gib
 from benchmarks.gpu_check.jobs import Job
 from benchmarks.gpu_check.rig import Numbers, Rig, require
 from benchmarks.gpu_check.training import on_cuda
-from rmrl.cluster.nvml import library, visible_gpus
+from rmrl.cluster.nvml import driver_is_loaded, visible_gpus
 
 _PROGRAM = """
 import json, sys
@@ -63,9 +63,8 @@ def driver_leaves(rig: Rig) -> Numbers:
 def nvml_memory(rig: Rig) -> Numbers:
     """The driver's library, which plans read, gives the memory that torch sees."""
     on_cuda(rig)
-    nvml = library()
-    require(nvml is not None, "libnvidia-ml.so.1 cannot be loaded", {})
-    gpu = visible_gpus(nvml)[0]
+    require(driver_is_loaded(), "NVML finds no driver", {})
+    gpu = visible_gpus()[0]
     if gpu is None:
         return {"unified_memory": 1.0}  # NVML has no numbers to compare
     free, total = torch.cuda.mem_get_info(0)

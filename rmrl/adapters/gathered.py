@@ -62,7 +62,7 @@ class Scored:
         )
 
     def numbers(self) -> dict[str, float]:
-        """Score of each component before transform and weight, NaN without a verdict."""
+        """Each component's score before transform and weight, NaN without a verdict."""
         numbers: dict[str, float] = {}
         for name in self.components:
             value = self.row[f"score_{name}"]
@@ -70,7 +70,7 @@ class Scored:
         return numbers
 
     def statuses(self) -> dict[str, str]:
-        """Status of each component."""
+        """Each component's status."""
         return {name: str(self.row[f"status_{name}"]) for name in self.components}
 
 
@@ -93,8 +93,8 @@ class Gathered:
         self._thread: threading.Thread | None = None
 
     def submit(self, row: Row) -> Future[Scored]:
-        """Hand over a response. The future has its scores, the error of its batch, or a DataError
-        where the row itself cannot be read."""
+        """Hand over a response. The future has its scores, its batch's error, or a DataError where
+        the row itself cannot be read."""
         future: Future[Scored] = Future()
         with self._changed:
             self._waiting.append(_Waiting(row, future, time.monotonic()))
@@ -109,7 +109,7 @@ class Gathered:
         return self.result(self.submit(row))
 
     def result(self, future: Future[Scored]) -> Scored:
-        """Wait for the scores of a response that was handed over. Raises the error of its batch,
+        """Wait for the scores after a response was handed over. Raises its batch's error,
         InfrastructureError where the thread that scores has ended without it."""
         while not wait([future], LOOK_EVERY_S).done:
             self._check_thread(future)
@@ -228,9 +228,9 @@ _LOCK = threading.Lock()
 
 
 def gathered_rewards(config: Config, *, missing_reward: float | None, caller: str) -> Gathered:
-    """Return the gathered rewards of a configuration, one object per configuration and process.
+    """Return a configuration's gathered rewards, one object per configuration and process.
 
-    Raises ConfigError for problems of the configuration, and for rewards that compare responses,
+    Raises ConfigError where the configuration has problems, and for rewards that compare responses,
     which `caller` hands over one by one.
     """
     shared = shared_rewards(config)

@@ -34,7 +34,7 @@ def reward_func(
     labels: Sequence[Any] | None = None,
     **columns: Any,
 ) -> dict[str, Any]:
-    """Score with the rewards of the file that RMRL_REWARDS names. See `reward_func_of`."""
+    """Score with the rewards in the file that RMRL_REWARDS names. See `reward_func_of`."""
     config = config_from_environment(REWARDS, "write a file with reward_func_of('reward.yaml')")
     missing = number_of(os.environ.get(MISSING_REWARD), MISSING_REWARD)
     return _scored(config, missing, (queries, prompts, labels), columns)
@@ -43,7 +43,7 @@ def reward_func(
 def reward_func_of(
     config: Config, *, missing_reward: float | None = None
 ) -> Callable[..., dict[str, Any]]:
-    """Return a `reward_func` with a configuration of its own: `reward_func =
+    """Return a `reward_func` with its own configuration: `reward_func =
     reward_func_of("reward.yaml")` in the file for --reward.remote_url.
 
     The function takes `queries` (prompt and response as one text each), `prompts` and `labels` (the

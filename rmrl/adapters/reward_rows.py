@@ -15,7 +15,7 @@ _OF_TURNS = ("name", "tool_calls", "reasoning_content")
 
 
 def turns_of(prompt: Any) -> Any:
-    """Return a prompt as a string, or as messages of a role and a text each, with tool calls."""
+    """Return a prompt as a string, or as messages with a role, a text and tool calls each."""
     if isinstance(prompt, str):
         return prompt
     turns: list[dict[str, Any]] = []
@@ -28,7 +28,7 @@ def turns_of(prompt: Any) -> Any:
 
 
 def parted(completion: Any) -> tuple[Any, str]:
-    """Return (the turns before the response, its text) of a completion: a string, which has None,
+    """Split a completion into (the turns before the response, its text): a string, which has None,
     or a list of messages whose last assistant turn is the response. Raises DataError where there is
     none."""
     if isinstance(completion, str):
@@ -47,8 +47,8 @@ def parted(completion: Any) -> tuple[Any, str]:
 
 
 def _content(content: Any) -> str:
-    """A turn's text: a string, parts of which those of type text count, or None (a turn that
-    only calls a tool)."""
+    """A turn's text: a string, parts (only those with type text count), or None (a turn that only
+    calls a tool)."""
     if content is None:
         return ""
     if isinstance(content, str):

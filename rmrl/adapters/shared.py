@@ -30,8 +30,8 @@ class SharedRewards:
     """One configuration's rewards, for callers on any thread."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        """Raises ConfigError with every problem of the configuration, and for rewards that no other
-        trainer takes: scores of a response's parts (`to_tokens`)."""
+        """Raises ConfigError with all that is wrong in the configuration, and for rewards that no
+        other trainer takes: scores for a response's parts (`to_tokens`)."""
         self.rewards = Rewards(config, in_training=True)
         self._budget_is_typed = "over_budget" in config
         to_parts = [spec.name for spec in self.components if to_tokens(spec)]
@@ -49,7 +49,7 @@ class SharedRewards:
 
     @property
     def components(self) -> tuple[RewardSpec, ...]:
-        """The entries of `reward.models`, in their order."""
+        """The entries in `reward.models`, in order."""
         return tuple(spec for spec in self.rewards.checked.specs if not spec.part_of)
 
     @property
@@ -75,8 +75,8 @@ class SharedRewards:
     def read(self, rows: Sequence[Row], *, reader: str) -> ScoreTable:
         """Return a batch's scores, and put the engines away.
 
-        Readers of different names share one scoring of equal rows. A reader that comes again has a
-        new step, which is scored anew. Errors as in `Rewards.score_rows`.
+        Readers with different names share one scoring if rows are equal. A reader that comes again
+        has a new step, which is scored anew. Errors as in `Rewards.score_rows`.
         """
         digest = _digest(rows)
         with self._lock:
@@ -126,7 +126,7 @@ def settings_of(config: Config) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Convert mappings and sequences of other kinds, such as OmegaConf's."""
+    """Convert other mappings and sequences, such as OmegaConf's."""
     if isinstance(value, Mapping):
         return {str(name): _plain(entry) for name, entry in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -135,7 +135,7 @@ def _plain(value: Any) -> Any:
 
 
 def close_all() -> None:
-    """End the engines and workers of all shared rewards of this process."""
+    """End the engines and workers behind this process's shared rewards."""
     with _LOCK:
         _BY_PATH.clear()
         for pid, text in list(_SHARED):
@@ -145,7 +145,7 @@ def close_all() -> None:
 
 
 def config_from_environment(variable: str, instead: str) -> str:
-    """Return the path of the configuration in an environment variable. Raises ConfigError, with
+    """Return the configuration path that an environment variable holds. Raises ConfigError, with
     `instead` as the other way to give it, where it is not set."""
     path = os.environ.get(variable, "")
     if not path:

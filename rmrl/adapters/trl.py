@@ -1,14 +1,14 @@
-"""rmrl's rewards as reward functions of TRL's GRPOTrainer (and RLOOTrainer, which calls the same
+"""rmrl's rewards as reward functions for TRL's GRPOTrainer (and RLOOTrainer, which calls the same
 way):
 
     rewards = reward_funcs("reward.yaml")
     GRPOTrainer(reward_funcs=rewards, args=GRPOConfig(reward_weights=rewards.weights, ...), ...)
 
-TRL calls each function with `prompts`, `completions`, `completion_ids`, the columns of the data set
-as lists, and from 1.0 on `trainer_state`, `log_extra` and `log_metric`. A function returns a number
-or None per completion (`GRPOTrainer._calculate_rewards`, TRL 1.16). The trainer's reward is the sum
-of weight x number over the functions that returned one. A completion for which all returned None
-has no advantage and leaves the mean of its group.
+TRL calls each function with `prompts`, `completions`, `completion_ids`, the data set's columns as
+lists, and from 1.0 on `trainer_state`, `log_extra` and `log_metric`. A function returns a number or
+None per completion (`GRPOTrainer._calculate_rewards`, TRL 1.16). The trainer's reward adds up
+weight x number over the functions that returned one. A completion for which all returned None has
+no advantage and is left out of its group's mean.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _NOT_COLUMNS = ("trainer_state", "log_extra", "log_metric", "environments")
 
 
 class RewardFunc:
-    """A reward function of TRL: one component, or the combined reward. Picklable. A process that
-    unpickles it starts rewards of its own with the first call."""
+    """A reward function as TRL calls it: one component, or the combined reward. Picklable. A
+    process that unpickles it starts its own rewards with the first call."""
 
     def __init__(self, config: Mapping[str, Any], name: str) -> None:
         """`name`: a component, or COMBINED. TRL uses it in its metrics (`rewards/<name>/mean`)."""
@@ -45,7 +45,7 @@ class RewardFunc:
         completion_ids: Sequence[Sequence[int]] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        """Return a number per completion, None where there is none. The functions of one
+        """Return a number per completion, None where there is none. Functions from one
         configuration score equal batches once. Errors as in `rmrl.Rewards.score_rows`."""
         name = self.__name__
         rows = rows_of(prompts, completions, completion_ids, columns)
@@ -59,9 +59,9 @@ class RewardFunc:
         return values
 
     def _log(self, shared: SharedRewards, table: ScoreTable, columns: Mapping[str, Any]) -> None:
-        """Pass on the share of missing verdicts and a column for the table of completions, where
-        the trainer has a place for them: a component its statuses, the combined reward the scores
-        of all components."""
+        """Pass on how many verdicts are missing, as a share, and a column for the completions
+        table, where the trainer has a place for them: a component its statuses, the combined reward
+        all components' scores."""
         names = [self.__name__]
         kind = "status"
         if self.__name__ == COMBINED:
@@ -88,15 +88,15 @@ class RewardFuncs(list[RewardFunc]):
 
 
 def reward_funcs(config: Config, *, combined: bool = False) -> RewardFuncs:
-    """Return one reward function per component of a configuration, with its name; or, with
+    """Return one reward function per component in a configuration, with its name; or, with
     `combined`, one function that returns the combined reward.
 
     `config`: the path of a YAML file, or a mapping, as `rmrl.Rewards` takes it. Engines start with
     the first call, and are put away after each batch. A component's number is its score after
     transforms and before its weight. On a row that has no reward (a verdict is missing and
     `on_missing` is `mask`) all components return None, so that TRL leaves the row out as rmrl does.
-    Raises ConfigError for problems of the configuration, for rewards that a sum with fixed weights
-    cannot express, and for engines on GPUs beside several training processes.
+    Raises ConfigError where the configuration has problems, for rewards that a sum with fixed
+    weights cannot express, and for engines on GPUs beside several training processes.
     """
     settings = settings_of(config)
     shared = shared_rewards(settings)
@@ -120,7 +120,7 @@ def rows_of(
     completion_ids: Sequence[Sequence[int]] | None,
     columns: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
-    """Return one row per completion. Raises DataError for lists of different lengths and for
+    """Return one row per completion. Raises DataError for lists whose lengths differ and for
     completions without text."""
     lists: dict[str, Sequence[Any]] = {"prompts": prompts, "completions": completions}
     if completion_ids is not None:
@@ -145,8 +145,8 @@ def rows_of(
 
 
 def component_values(shared: SharedRewards, table: ScoreTable, name: str) -> list[float | None]:
-    """Return the numbers of a component for the trainer's sum: scores after transforms; imputed
-    numbers, None without a verdict, behind a closed gate, and on rows without a reward."""
+    """Return a component's numbers for the trainer's sum: scores after transforms; imputed numbers,
+    None without a verdict, behind a closed gate, and on rows without a reward."""
     (spec,) = [spec for spec in shared.components if spec.name == name]
     imputed = spec.on_missing.value if spec.on_missing.policy == "impute" else None
     values: list[float | None] = []
@@ -162,8 +162,8 @@ def component_values(shared: SharedRewards, table: ScoreTable, name: str) -> lis
 
 
 def check_processes(engines: Sequence[EnginePlan], processes: int) -> None:
-    """Raise ConfigError where each of several training processes would load the engines on the
-    same GPUs. On CPU each has engines of its own."""
+    """Raise ConfigError where several training processes would each load the engines on the same
+    GPUs. On CPU each has its own engines."""
     labels = [plan.label for plan in engines if plan.spec.device == "cuda"]
     if processes > 1 and labels:
         raise ConfigError(
@@ -174,7 +174,7 @@ def check_processes(engines: Sequence[EnginePlan], processes: int) -> None:
 
 
 def _check_sum(shared: SharedRewards) -> None:
-    """Raise ConfigError where the sum of weight x score over the components is not the reward."""
+    """Raise ConfigError where weight x score, summed over the components, is not the reward."""
     settings = shared.rewards.checked.config.reward
     reasons: list[str] = []
     if settings.combine != "weighted_sum":

@@ -1,4 +1,4 @@
-"""rmrl's rewards in environments of verifiers.
+"""rmrl's rewards in verifiers environments.
 
 Up to 0.3 an environment has a Rubric:
 
@@ -40,7 +40,7 @@ def rubric(config: Config, *, missing_reward: float | None = None) -> Any:
 
     Groups are scored as one batch, so rewards that compare responses work there; single rollouts
     that come close together are gathered. A rollout without a reward gets `missing_reward`, without
-    which it raises RewardError. Raises ConfigError for problems of the configuration, and where
+    which it raises RewardError. Raises ConfigError where the configuration has problems, and where
     verifiers has no Rubric.
     """
     base = getattr(import_module("verifiers"), "Rubric", None)
@@ -67,8 +67,8 @@ def rubric(config: Config, *, missing_reward: float | None = None) -> Any:
                 _write(state, await gathered.score_async(row))
 
         async def score_group(self, states: Sequence[Any]) -> None:
-            """Score the rollouts of a group together. Those that have no reward raise RewardError
-            after the others have theirs."""
+            """Score a group's rollouts together. Those that have no reward raise RewardError after
+            the others have theirs."""
             errors: list[RewardError] = []
             scores = await asyncio.to_thread(_group_scores, groups, states)
             for state, scored in zip(states, scores, strict=True):
@@ -84,8 +84,7 @@ def rubric(config: Config, *, missing_reward: float | None = None) -> Any:
 
 
 async def reward(task: Any, trace: Any) -> float:
-    """Return the combined reward of a trace with the rewards of the file that RMRL_REWARDS names.
-    See `reward_of`."""
+    """Return a trace's combined reward, by the file that RMRL_REWARDS names. See `reward_of`."""
     config = config_from_environment(REWARDS, "plug a function of your own with reward_of(...)")
     missing = number_of(os.environ.get(MISSING_REWARD), MISSING_REWARD)
     return await _trace_reward(config, missing, task, trace)
@@ -94,13 +93,13 @@ async def reward(task: Any, trace: Any) -> float:
 def reward_of(
     config: Config, *, missing_reward: float | None = None
 ) -> Callable[[Any, Any], Awaitable[float]]:
-    """Return a reward function for tasks of verifiers 0.4, with a configuration of its own.
+    """Return a reward function for verifiers 0.4 tasks, with its own configuration.
 
     It scores `trace.last_reply` as the response to `task.prompt` and the turns between them
-    (`trace_row`). The task's other fields are columns (`answer` is the reference). The
-    components become metrics of the trace, those without a verdict are left out. Traces that end
-    close together are scored as one batch. A trace without a reward gets `missing_reward`, without
-    which it raises RewardError and is invalid.
+    (`trace_row`). The task's other fields are columns (`answer` is the reference). The components
+    become the trace's metrics, those without a verdict are left out. Traces that end close together
+    are scored as one batch. A trace without a reward gets `missing_reward`, without which it raises
+    RewardError and is invalid.
     """
 
     async def reward(task: Any, trace: Any) -> float:
@@ -110,8 +109,8 @@ def reward_of(
 
 
 def state_row(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state's row (verifiers up to 0.3): `prompt`, `completion`, `answer`, `info`,
-    and the columns of its input. Raises DataError where it has no response."""
+    """Return a state's row (verifiers up to 0.3): `prompt`, `completion`, `answer`, `info`, and its
+    input's columns. Raises DataError where it has no response."""
     columns: dict[str, Any] = {}
     raw_input = state.get("input")
     if isinstance(raw_input, Mapping):
@@ -130,7 +129,7 @@ def trace_row(task: Any, trace: Any) -> dict[str, Any]:
     """Return a trace's row (verifiers 0.4): the task's system prompt and prompt, the turns
     that led to `trace.last_reply`, and that as the response.
 
-    The turns are those of the last branch whose last sampled message is the reply, from its first
+    The turns come from the last branch whose last sampled message is the reply, from its first
     sampled message on (`verifiers/v1/trace.py`, 0.4.0). An agent that returns another text than its
     model wrote has none. What a harness put around the task's prompt is left out; where the task
     has no prompt, what stands in front of the first sampled message is the prompt.
@@ -158,8 +157,8 @@ def trace_row(task: Any, trace: Any) -> dict[str, Any]:
 
 
 def _group_scores(groups: Gathered, states: Sequence[Any]) -> list[Scored]:
-    """Return the scores of a group's states, of which some may have no response: a rollout
-    that failed."""
+    """Return scores for a group's states, some of which may have no response: a rollout that
+    failed."""
     scores: list[Scored | None] = []
     rows: list[dict[str, Any]] = []
     for state in states:
@@ -187,7 +186,7 @@ async def _trace_reward(
 
 
 async def _combined(state: Mapping[str, Any]) -> float:
-    """The reward of a state that was scored. The Rubric lists it as its function."""
+    """The reward that a scored state got. The Rubric lists it as its function."""
     return float(state["reward"])
 
 
@@ -200,7 +199,7 @@ def _write(state: Any, scored: Scored) -> None:
 
 
 def _write_advantages(states: Sequence[Any]) -> None:
-    """Write the advantages as verifiers does: reward - mean of the group, also into the turns that
+    """Write the advantages as verifiers does: reward - the group's mean, also into the turns that
     have none."""
     if not states:
         return

@@ -1,4 +1,4 @@
-"""rmrl's rewards as reward functions and as a reward manager of verl.
+"""rmrl's rewards as verl's reward functions and reward manager.
 
     reward.custom_reward_function.path=pkg://rmrl.adapters.verl
     reward.custom_reward_function.name=compute_score
@@ -58,8 +58,8 @@ def compute_score(
     """Return {"score": reward, "score_<name>": ..., "status_<name>": ...} for one response. A
     component without a verdict is NaN.
 
-    Calls of several threads are scored together. Raises ConfigError for problems of the
-    configuration, DataError where a reward needs the prompt, RewardError for a response without a
+    Calls from several threads are scored together. Raises ConfigError where the configuration has
+    problems, DataError where a reward needs the prompt, RewardError for a response without a
     reward.
     """
     gathered = _gathered(rewards, missing_reward)
@@ -93,7 +93,7 @@ def compute_score_batch(
     missing_reward: float | None = None,
     **_: Any,
 ) -> list[dict[str, Any]]:
-    """Return one dict per response, as `compute_score`. This is the form of verl's batch manager
+    """Return one dict per response, as `compute_score`. verl's batch manager calls in this form
     (`reward_manager=batch` up to 0.6): rewards that compare responses work, where the prompts are
     in extra_info. Errors as in `compute_score`, MissingVerdictsError where too many are missing."""
     shared = shared_rewards(rewards or config_from_environment(REWARDS, _KWARG))
@@ -106,9 +106,9 @@ def compute_score_batch(
 
 
 class RewardManager:
-    """A reward manager of verl's reward loop: scores responses with their prompts.
+    """A reward manager for verl's reward loop: scores responses with their prompts.
 
-    It has the two methods that the loop calls and needs nothing of verl's to be imported.
+    It has the two methods that the loop calls, and imports nothing from verl.
     """
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **_: Any) -> None:
@@ -122,7 +122,7 @@ class RewardManager:
         self._gathered = _gathered(rewards, settings.get("missing_reward"))
 
     async def run_single(self, data: Any) -> dict[str, Any]:
-        """Return {"reward_score": reward, "reward_extra_info": {...}} for the last sequence of a
+        """Return {"reward_score": reward, "reward_extra_info": {...}} for the last sequence in a
         DataProto with `responses` and `attention_mask`, and `raw_prompt`, `data_source`,
         `reward_model` and `extra_info` beside them. Errors as in `compute_score`."""
         item = data[-1:][0]

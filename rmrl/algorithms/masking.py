@@ -1,9 +1,9 @@
-"""Statistics over the counted entries of a padded tensor.
+"""Statistics over a padded tensor's counted entries.
 
 Everywhere: `values` and `mask` have the same shape, any rank. Mask 1 = counts, 0 = padding, which
 may hold anything, NaN included. Variances and standard deviations are unbiased (divide by N - 1)
 unless said otherwise, as in the field's other trainers. Sums run in float64, so the result does not
-depend on the batch's length. The result has the dtype of `values`.
+depend on the batch's length. The result has `values`' dtype.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def masked_whiten(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Return (values - mean) / sqrt(variance + 1e-8) over counted entries, exactly 0 elsewhere.
     Same shape.
 
-    Entries that are all the same up to rounding become exactly 0, not noise of size 1.
+    Entries that are all the same up to rounding become exactly 0, not noise around 1.
     """
     centred = torch.where(mask > 0, values.double() - _mean(values, mask), 0.0)
     if centred.numel() == 0 or centred.abs().max() <= rounding_floor(
@@ -40,13 +40,12 @@ def masked_whiten(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def rounding_floor(magnitude: torch.Tensor) -> torch.Tensor:
-    """Return the largest deviation that is rounding, not contrast: 4 units in the last place of
-    `magnitude` in float32, at least 1e-6. Same shape.
+    """Return the largest deviation that is rounding, not contrast: 4 units in `magnitude`'s last
+    float32 place, at least 1e-6. Same shape.
 
     Estimators, dynamic sampling, PF-PPO and the critic's metrics all use this to decide whether
-    rewards are equal. float32 whatever the dtype, because scores come out of float32 models at
-    best. 1e-6 because rewards are sums of weighted scores with size about 1, whose rounding does
-    not shrink when they cancel.
+    rewards are equal. float32 whatever the dtype, because scores are float32 at best. 1e-6 because
+    rewards add up weighted scores around 1, whose rounding does not shrink when they cancel.
     """
     return (4 * torch.finfo(torch.float32).eps * magnitude).clamp(min=1e-6)
 

@@ -1,6 +1,6 @@
 """PF-PPO: responses whose rewards are reliable train more often (arXiv:2409.06957).
 
-A reward model errs least at the ends of its scale, so the rows that train are drawn anew, with
+A reward model errs least where its scale ends, so the rows that train are drawn anew, with
 replacement, as many as there were:
 
     pow         probability ~ abs(reward)^weight_pow
@@ -12,9 +12,9 @@ replacement, as many as there were:
 Best and worst are taken within the row's group where groups are given, as in the paper, and each
 group is drawn as often as it has rows. Without groups they are taken over the whole batch. Rows
 that tie share their half. Where all rows are equal, every row is as likely. Equal means equal up to
-rounding, as everywhere (`masking.rounding_floor`): two sums of the same scores in another order are
-a tie. Departures: the paper keeps fixed numbers of rows in each group, here they are drawn, so the
-batch size stays. `pow` is not in the paper but is common in its implementations.
+rounding, as everywhere (`masking.rounding_floor`): equal scores added up in another order are a
+tie. Departures: the paper keeps fixed row counts in each group, here they are drawn, so the batch
+size stays. `pow` is not in the paper but is common in its implementations.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ from the rewards.
 
 The same rewards have two forms. Estimators over tokens (REINFORCE++, GAE) get the reward on the
 last response token plus the token rewards. Estimators over sequences (GRPO, RLOO, ...) get the
-reward plus the sum of the token rewards. So KL in reward and process rewards work with every
-estimator except those with `token_rewards=False`, whose statistics such a sum would spoil.
+reward plus all token rewards. So KL in reward and process rewards work with every estimator except
+those with `token_rewards=False`, whose statistics such a sum would spoil.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def token_rewards(inputs: AdvantageInputs) -> torch.Tensor:
 
 
 def sequence_rewards(inputs: AdvantageInputs) -> torch.Tensor:
-    """Return [B]: the reward plus the sum of the token rewards inside the mask, added up in
-    float64, in the rewards' dtype."""
+    """Return [B]: the reward plus the token rewards inside the mask, added up in float64, in the
+    rewards' dtype."""
     if inputs.token_rewards_BT is None:
         return inputs.rewards_B
     counted_BT = torch.where(inputs.response_mask_BT > 0, inputs.token_rewards_BT, 0.0)
@@ -75,8 +75,8 @@ def kl_token_rewards(
     """Return the KL penalty as token rewards: (-coefficient * KL [B, T], mean KL scalar).
 
     KL is taken from the sampling policy to the reference (arXiv:1909.08593, eq. 2), estimated per
-    token by `kind` (`kl.KL_ESTIMATORS`). `KLController.update` takes the scalar: the mean over
-    responses of a response's mean token KL, in nats per token, empty rows left out. Departure: the
+    token by `kind` (`kl.KL_ESTIMATORS`). `KLController.update` takes the scalar: a response's mean
+    token KL, averaged over responses, in nats per token, empty rows left out. Departure: the
     paper's controller watches the KL summed over a response. Per token, a target holds for any
     length.
     """

@@ -13,7 +13,7 @@ Importance weights (rollout_is: token, sequence) are min(ratio, rollout_is_thres
 importance sampling (Ionides, 2008; arXiv:1802.01561 for token ratios; for this mismatch F. Yao et
 al., 2025, https://fengyao.notion.site/off-policy-rl). The weights multiply the policy loss.
 rollout_is_threshold_lower bounds them from below as well. rollout_is_outside=zero gives a ratio
-outside the two thresholds the weight 0 in place of the bound (IcePop, arXiv:2510.18855: 0.5 and 5).
+outside the two thresholds the weight 0 instead of the bound (IcePop, arXiv:2510.18855: 0.5 and 5).
 Such a token has no policy loss, but still its KL and entropy, and still counts in the divisor.
 Rejection differs in these points. rollout_is_batch_normalize divides the weights by their mean over
 the batch, tokens or responses, so that the step's size stays.
@@ -24,10 +24,10 @@ sequence ratio is seldom near 1 even when every token ratio is. The geometric ra
 length-normalised ratio (arXiv:2507.18071), is comparable over lengths.
 
 Rejection affects the losses alone. Rewards, the KL in reward, lengths, baselines, returns and
-whitening use the response as it was sampled. A rejected response is still a fair sample of its
-prompt's rewards, and a hole in its token rewards would change its return and so the advantages for
-all responses to the prompt. The policy loss, its KL and entropy terms, the value loss and each
-divisor use the remaining tokens.
+whitening use the response as it was sampled. A rejected response still samples its prompt's rewards
+fairly, and a hole in its token rewards would change its return and so the advantages for all
+responses to the prompt. The policy loss, its KL and entropy terms, the value loss and each divisor
+use the remaining tokens.
 
 Departures: weights come from the whole response, rejection after it. A rejected token has weight 0
 and is not in the normalisation's mean.

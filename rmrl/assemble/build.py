@@ -84,7 +84,7 @@ def make_residency(
 
 
 def slots(trainer_devices: int, resource_pools: Mapping[str, Any]) -> int:
-    """Return the number of ranks that a run reserves in all: the policy's and the pools'."""
+    """Return how many ranks a run reserves in all: the policy's and the pools'."""
     return trainer_devices + sum(size.devices for size in pool_sizes(resource_pools).values())
 
 

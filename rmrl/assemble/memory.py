@@ -74,8 +74,8 @@ def prepare_engines(
     policy_host_bytes: int = 0,
 ) -> list[EnginePlan]:
     """Return the rewards' engines with their sizes and devices. Place "" has trainer.nnodes x
-    n_gpus_per_node of the devices in `devices`. `policy_host_bytes`: host memory on a machine with
-    GPUs that is not for engines.
+    n_gpus_per_node from `devices`. `policy_host_bytes`: host memory on a machine with GPUs that is
+    not for engines.
 
     Raises ConfigError for an unknown pool, for more devices than a place has, and for a checkpoint
     without weights.
@@ -218,7 +218,7 @@ def engine_claims(engines: Sequence[EnginePlan]) -> list[Claim]:
 
 
 def gpu(place: str, number: int) -> str:
-    """Return the name of a device in the plan."""
+    """Return a device's name in the plan."""
     return f"{place} gpu {number}" if place else f"gpu {number}"
 
 

@@ -50,7 +50,7 @@ def reward_preflight(
     """Return problems as full sentences. `rows`: the data's first rows, with any responses. Without
     rows no rule is called. `columns`: the data's columns, for a missing reference.
 
-    A rule that failed on some of its trial rows only is logged as a warning.
+    A rule that failed on only some trial rows is logged as a warning.
     """
     problems = [
         *_package_problems(specs, device=device),
@@ -140,7 +140,7 @@ def _rows_of(spec: RewardSpec, rows: Sequence[ResponseRow]) -> list[ResponseRow]
 def _trial_problems(
     specs: Sequence[RewardSpec], rows: Sequence[ResponseRow], *, advice: str
 ) -> list[str]:
-    """`advice`: what to do where a rule fails on all of its trial rows."""
+    """`advice`: what to do where a rule fails on all its trial rows."""
     rules = [
         spec for spec in specs if REWARD_KINDS[spec.kind].calls_function and _rows_of(spec, rows)
     ]

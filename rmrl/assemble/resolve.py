@@ -62,8 +62,8 @@ def resolve(
 
 
 def kind_of(path: str) -> str:
-    """Return the kind of a checkpoint named in older keys. Return "generative" where the checkpoint
-    cannot be read, which resolution reports."""
+    """Return the kind for a checkpoint that older keys name. Return "generative" where the
+    checkpoint cannot be read, which resolution reports."""
     try:
         return checkpoint_kind(path)
     except ConfigError:

@@ -22,7 +22,7 @@ RULES: dict[str, str] = {
 
 
 def rules_are_needed(config: Config | ScoreConfig) -> bool:
-    """Return whether the configuration names no reward, or older names start from the rule of each
+    """Return whether the configuration names no reward, or older names start from the rule for each
     row's data_source."""
     return needs_rule_of_source(config) or not (config.reward.models or config.reward.by_source)
 

@@ -45,7 +45,7 @@ class CheckedAudit:
 def check_audit(config: AuditConfig, *, shipped_functions: Path) -> CheckedAudit:
     """Check the configuration, read or make the rows, and check the rewards as `rmrl score` does.
 
-    Raises ConfigError with every problem of a round, DataError for rows and labels that cannot be
+    Raises ConfigError with a round's every problem, DataError for rows and labels that cannot be
     read, and what `check_scoring` does.
     """
     problems = Problems()
@@ -123,8 +123,8 @@ def _earlier(against: str | None) -> Mapping[str, Any] | None:
 
 
 def _make_rows(config: AuditConfig, out: Path, *, chat: bool) -> None:
-    """Write made rows to `out` and name them in the configuration. `chat`: prompts are lists of
-    messages."""
+    """Write made rows to `out` and name them in the configuration. `chat`: prompts are message
+    lists."""
     rows = made_rows(config.audit.seed)
     if chat:
         for row in rows:

@@ -1,9 +1,9 @@
 """A right and a wrong response to each row, in a form that the reward reads.
 
 The right one is the reference in a form for which the reward tells references from those in other
-rows. Each source of rows has its own form: many rewards choose a rule by the source. Of forms that
-do equally well it is the first that the reward still reads with numbers beside it: a reward that
-reads a box and falls back on the last number is meant for the box. Where no form does, the two are
+rows. Each row source has its own form: many rewards choose a rule by the source. Where several do
+equally well it is the first that the reward still reads with numbers beside it: a reward that reads
+a box and falls back on the last number is meant for the box. Where no form does, the two are
 responses that people call good and bad.
 """
 
@@ -76,7 +76,7 @@ class Goldens:
 
     @property
     def form(self) -> str:
-        """The names of all forms."""
+        """All forms' names."""
         return " and ".join(sorted(set(self.forms.values()))) or LABELLED
 
     @property

@@ -104,7 +104,7 @@ def _printed() -> int:
 
 
 class Deeds:
-    """Notes the files, connections and processes of a block, by Python's audit events
+    """Notes a block's files, connections and processes, by Python's audit events
     (docs.python.org/3/library/audit_events.html)."""
 
     current: Deeds | None = None
@@ -158,7 +158,7 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _living_children() -> int:
-    """Return the number of processes below this one that have not ended."""
+    """Return how many processes below this one have not ended."""
     with contextlib.suppress(OSError):
         children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii")
         return len(children.split())

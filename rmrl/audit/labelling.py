@@ -32,7 +32,7 @@ def chosen(
     findings: Mapping[str, Sequence[Finding]],
     count: int,
 ) -> list[dict[str, Any]]:
-    """Return at most `count` rows as the export holds them, without a label. `scores`: of all
+    """Return at most `count` rows as the export holds them, without a label. `scores`: for all
     responses in order."""
     faults = chain.from_iterable(
         finding.examples

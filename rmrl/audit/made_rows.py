@@ -33,7 +33,7 @@ _FILLER = (
 
 
 def made_rows(seed: int) -> list[dict[str, Any]]:
-    """Return the rows as a file of `rmrl score` holds them, with a label per response."""
+    """Return the rows as `rmrl score` writes them, with a label per response."""
     draw = random.Random(seed)
     rows: list[dict[str, Any]] = []
     for _ in range(PROMPTS):
@@ -65,7 +65,7 @@ def response(draw: random.Random, a: int, b: int, number: int) -> str:
 
 def in_form(responses: Sequence[str], template: str) -> tuple[str, ...]:
     """Return made responses with their last line in another form; "{}" stands for the answer. Where
-    the form has a reasoning of its own, theirs takes its place."""
+    the form has its own reasoning, theirs takes its place."""
     texts: list[str] = []
     for text in responses:
         before, _, number = text.rpartition("#### ")

@@ -1,4 +1,4 @@
-"""The audit as one HTML page without scripts: the look of `rmrl report`, every text escaped."""
+"""The audit as one HTML page without scripts: `rmrl report`'s look, every text escaped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reward under audit: texts in, scores out, by the path of training and within a budget."""
+"""The reward under audit: texts in, scores out, as training does and within a budget."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Subject:
         }
 
     def prompts(self) -> dict[str, str]:
-        """Return the id of the prompt for each key of `scores`."""
+        """Return the prompt's id for each key in `scores`."""
         return {digest(list(key)): key[0] for key in self._known}
 
     async def score(self, cases: Sequence[Case]) -> list[Score]:
@@ -145,8 +145,8 @@ class Subject:
     async def score_afresh(
         self, cases: Sequence[Case], *, batch: int | None = None, together: bool = True
     ) -> list[Score]:
-        """Return the scores in order, all asked for now. Without `together` every response is a
-        group of its own."""
+        """Return the scores in order, all asked for now. Without `together` every response is its
+        own group."""
         scores: list[Score] = []
         start = 0
         while start < len(cases):

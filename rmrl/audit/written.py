@@ -44,8 +44,7 @@ def write(checked: CheckedAudit, result: Result) -> None:
 
 
 def section(checked: CheckedAudit, result: Result) -> str:
-    """Return the section `reward` that was audited, without defaults, with the record of the
-    audit."""
+    """Return the section `reward` that was audited, without defaults, with the audit's record."""
     defaults = dataclasses.asdict(RewardConfig())
     typed = dataclasses.asdict(checked.config.reward)
     typed["audit"] = record(result.date, result.verdicts, checked.scoring.specs)
@@ -54,7 +53,7 @@ def section(checked: CheckedAudit, result: Result) -> str:
 
 
 def _absolute(reward: dict[str, Any]) -> dict[str, Any]:
-    """Return the section with whole paths of the functions' files, so that it holds anywhere."""
+    """Return the section with whole paths to the functions' files, so that it holds anywhere."""
     for entries in reward.get("specs", {}).values():
         function = entries.get("function") if isinstance(entries, dict) else None
         file, colon, name = str(function or "").partition(":")

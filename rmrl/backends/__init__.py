@@ -22,6 +22,6 @@ TRAIN_ENGINES: Registry[Backend | Callable[..., TrainEngine]] = Registry(
 
 
 def backend_of(strategy: str) -> Backend:
-    """Descriptor of the backend `strategy`. Raises ConfigError for an unknown name, ImportError or
-    AttributeError as the import of a user's own does."""
+    """The backend descriptor for `strategy`. Raises ConfigError for an unknown name, ImportError or
+    AttributeError as importing a user's own does."""
     return described_backend(TRAIN_ENGINES[strategy])

@@ -1,5 +1,5 @@
-"""Settings of every training engine: `Engine(settings=TrainSettings, process=ProcessSettings)`.
-Imports no torch."""
+"""Settings that every training engine has: `Engine(settings=TrainSettings,
+process=ProcessSettings)`. Imports no torch."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class TrainSettings:
 
     @property
     def trained(self) -> TrainedConfig:
-        """The settings of this role's optimizer, batches and sharding."""
+        """This role's settings for optimizer, batches and sharding."""
         return self.actor if self.critic is None else self.critic
 
     @property
     def section(self) -> str:
-        """The part of the configuration where `trained` stands, for errors."""
+        """The configuration section that holds `trained`, for errors."""
         return "actor_rollout_ref.actor" if self.critic is None else "critic"
 
 

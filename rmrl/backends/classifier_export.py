@@ -28,9 +28,9 @@ def export_classifier(path: str, out: Path, *, dtype: str, check: bool = True) -
     """Write the model in `path` as AutoModelForSequenceClassification with one label, complete or
     not at all. Tensors are read and cast one after another.
 
-    `check`: the written folder is reloaded, and the score of a few tokens in float32 is compared
-    with what the head makes from the last hidden state in `path`. The difference is relative to
-    that score. Raises ConfigError where the folder holds no such model, CheckpointError where its
+    `check`: the written folder is reloaded, and a few tokens' score in float32 is compared with
+    what the head makes from the last hidden state in `path`. The difference is relative to that
+    score. Raises ConfigError where the folder holds no such model, CheckpointError where its
     tensors do not fit the family or the check fails.
     """
     head = peer_head(path)

@@ -1,7 +1,7 @@
-"""Descriptors of the training backends. Read in the driver, before a process is started.
+"""What describes a training backend. Read in the driver, before a process is started.
 
 Imports no torch. A user's own backend may be a plain class: `described_backend` gives it defaults
-that assume nothing of how it shards.
+that assume nothing about how it shards.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FLOAT32 = 4
 
 @dataclass(frozen=True, slots=True)
 class RowAssignment:
-    """A batch is cut into shares. Every process of a share gets all of its rows, and one of them
+    """A batch is cut into shares. Every process in a share gets all its rows, and one of them
     answers."""
 
     share_of: tuple[int, ...]
@@ -31,7 +31,7 @@ class RowAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """Bytes of all processes together."""
+    """Bytes in all processes together."""
 
     weights: int
     gradients: int
@@ -64,19 +64,17 @@ class Memory(Protocol):
     """Estimates of what a model holds, from its checkpoint's headers."""
 
     def state(self, model: ModelConfig, trained: TrainedConfig, processes: int) -> State:
-        """Bytes of a model that trains in `processes` processes."""
+        """Bytes that a model takes when it trains in `processes` processes."""
         ...
 
     def frozen_bytes(self, model: ModelConfig, trained: TrainedConfig, processes: int) -> int:
-        """Bytes of a reference in all processes together: weights alone, in the dtype of
-        compute."""
+        """Bytes for a reference in all processes together: weights alone, in the compute dtype."""
         ...
 
     def offloads(self, trained: TrainedConfig) -> Offloads: ...
 
     def gathered(self, trained: TrainedConfig) -> int:
-        """Bytes of a parameter that is gathered to compute, 0 where the process holds what it
-        needs."""
+        """Bytes gathered per parameter to compute, 0 where the process holds what it needs."""
         ...
 
     def activation_shares(self, trained: TrainedConfig, processes: int) -> tuple[int, int]:
@@ -84,13 +82,13 @@ class Memory(Protocol):
         ...
 
     def layout(self, trained: TrainedConfig, processes: int) -> str:
-        """Strategy and number of processes, as the plan prints them."""
+        """Strategy and process count, as the plan prints them."""
         ...
 
 
 class Replicated:
     """Every process holds the whole model in float32 with its gradients and AdamW's moments:
-    assumed of a backend that does not state its memory."""
+    assumed for a backend that does not state its memory."""
 
     def state(self, model: ModelConfig, trained: TrainedConfig, processes: int) -> State:  # noqa: ARG002
         size = parameter_count(str(model.path)) * _FLOAT32 * processes

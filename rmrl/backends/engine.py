@@ -1,7 +1,7 @@
 """TrainingEngine: training as it is the same under every backend. It handles mini-batches, metrics
 and files. A ModelPart handles the model.
 
-Every method is called in all processes of the group together, each with its own share of the rows,
+Every method is called in all the group's processes together, each with its own share of the rows,
 because models are gathered.
 """
 
@@ -51,7 +51,7 @@ class TrainingEngine:
     """A policy (role "actor"), its frozen reference (role "ref") or a critic (role "critic"),
     spread over the group's processes.
 
-    Each role is an engine of its own; those in the same process share the process group. Implements
+    Each role is its own engine; those in the same process share the process group. Implements
     rmrl.interfaces.TrainEngine.
     """
 
@@ -80,31 +80,30 @@ class TrainingEngine:
     # --- log-probabilities and values
 
     def logprobs(self, batch: TrainBatch) -> Ragged:
-        """Log-probability of each response token under logits / temperature; float32, rows and
+        """Each response token's log-probability under logits / temperature; float32, rows and
         lengths as `batch.response_mask`.
 
-        Empty in processes that are none of the `output_ranks` (rmrl.backends.row_assignment). The
-        same holds for `values`.
+        Empty in processes outside `output_ranks` (rmrl.backends.row_assignment). The same holds for
+        `values`.
         """
         assert self._settings.role != "critic", "a critic has values, no log-probabilities"
         return self._per_token(batch)[0]
 
     def logprobs_and_energies(self, batch: TrainBatch) -> tuple[Ragged, Ragged]:
-        """`logprobs`, and the energy of each response token (rmrl.models.softmax) in the same
-        shape, from the same forward pass."""
+        """`logprobs`, and each response token's energy (rmrl.models.softmax) in the same shape,
+        from the same forward pass."""
         assert self._settings.role != "critic", "a critic has values, no log-probabilities"
         logprobs, energies = self._per_token(batch, energies=True)
         return logprobs, energies
 
     def values(self, batch: TrainBatch) -> Ragged:
-        """Value of the state before each response token; float32, rows and lengths as
+        """The state's value before each response token; float32, rows and lengths as
         `batch.response_mask`."""
         assert self._settings.role == "critic", "only a critic has values"
         return self._per_token(batch)[0]
 
     def _per_token(self, batch: TrainBatch, *, energies: bool = False) -> list[Ragged]:
-        """The model's outputs without a gradient, and with `energies` theirs, in the order of the
-        rows."""
+        """The model's outputs without a gradient, and with `energies` theirs, in row order."""
         plan = self._plan(batch, logprob_limits(self._settings, packed=self._part.packed))
         count = len(batch) if self._part.answers else 0
         streams: list[list[np.ndarray]] = [
@@ -140,15 +139,15 @@ class TrainingEngine:
     # --- update
 
     def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
-        """Run `ppo_epochs` passes over this process's share of each mini-batch, with one optimizer
+        """Run `ppo_epochs` passes over this process's part in each mini-batch, with one optimizer
         step per mini-batch.
 
-        Every process gets the same number of mini-batches. A share may be empty. A step whose
-        gradient norm is not finite is skipped in all processes and counted in
-        `policy/skipped_updates`. Metrics, the same in each process, are means over counted tokens
-        of all shares. Of a policy, as far as the loss has them:
+        Every process gets equally many mini-batches. A share may be empty. A step whose gradient
+        norm is not finite is skipped in all processes and counted in `policy/skipped_updates`.
+        Metrics, the same in each process, are means over all shares' counted tokens. For a policy,
+        as far as the loss has them:
         `policy/{loss,policy_loss,entropy,kl,ref_kl,clip_fraction,grad_norm,lr,tokens,skipped_updates}`.
-        Of a critic: `critic/{loss,value_loss,value_clip_fraction,value_mean,return_mean}`,
+        For a critic: `critic/{loss,value_loss,value_clip_fraction,value_mean,return_mean}`,
         `critic/{explained_variance,grad_norm,lr,tokens,skipped_updates}`.
         """
         assert self._trains, "a reference engine does not train"
@@ -211,7 +210,7 @@ class TrainingEngine:
     # --- weights
 
     def manifest(self, dtype: str | None = None) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
-        """(name, dtype, shape) of each tensor of `weights(dtype)`, in its order; needs no other
+        """(name, dtype, shape) for each tensor in `weights(dtype)`, in order; needs no other
         process."""
         return self._part.manifest(_dtype(dtype))
 
@@ -273,8 +272,8 @@ class TrainingEngine:
     # --- checkpoints
 
     def save(self, path: str) -> None:
-        """Write everything that `load` needs to `path`: tensors/, the random state of each process,
-        and state.json last."""
+        """Write everything that `load` needs to `path`: tensors/, each process's random state, and
+        state.json last."""
         folder = Path(path)
         if self._process.rank == 0:
             # Shards of another number of processes must not mix with these.
@@ -296,11 +295,11 @@ class TrainingEngine:
             state_file.write_state(folder, state)
 
     def load(self, path: str) -> None:
-        """Continue from `path`, also when another number of processes saved it (then without its
-        random states).
+        """Continue from `path`, also when more or fewer processes saved it (then without its random
+        states).
 
-        Raises CheckpointError for a torn checkpoint, one of another model, and one of a backend
-        with another format.
+        Raises CheckpointError for a torn checkpoint, another model's, and one from a backend with
+        another format.
         """
         folder = Path(path)
         state = state_file.read_state(folder)
@@ -327,7 +326,8 @@ class TrainingEngine:
         self._part.move(self._part.device)
 
     def memory_bytes(self) -> int:
-        """CUDA: device memory of this process's tensors; CPU: resident memory of this process."""
+        """CUDA: device memory that this process's tensors take; CPU: this process's resident
+        memory."""
         device = self._part.device
         if device.type == "cuda":
             return torch.cuda.memory_allocated(device)

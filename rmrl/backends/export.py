@@ -1,5 +1,5 @@
-"""A training checkpoint from any number of processes -> a Hugging Face folder, in one process and
-without Ray.
+"""A training checkpoint, however many processes wrote it -> a Hugging Face folder, in one process
+and without Ray.
 
 Tensors are read, cast and written one after another. Under LoRA the frozen weights come from the
 model's own checkpoint and the adapters are merged into them, so that the folder loads without
@@ -35,16 +35,16 @@ from rmrl.tokenizer import policy_tokenizer
 
 
 class CheckpointReader(Protocol):
-    """Whole tensors of one checkpoint format; built with the folder that holds state.json."""
+    """Whole tensors from one checkpoint format; built with the folder that holds state.json."""
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Shapes of the stored parameters by their names in the language model: Hugging Face's, and
+        """The stored parameters' shapes by their names in the language model: Hugging Face's, and
         peft's for adapters."""
         ...
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
-        """Whole tensors, in the order of `names`."""
+        """Whole tensors, in `names`' order."""
         ...
 
 
@@ -64,7 +64,7 @@ CHECKED_TOKENS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """Result of `export`."""
+    """What `export` returns."""
 
     parameters: int
     """Numbers written; tied weights once."""
@@ -75,8 +75,8 @@ class Exported:
 
 
 def role_folder(checkpoint: Path, role: str) -> Path:
-    """The folder of `role` in a run's checkpoint (or `checkpoint` itself): the one with that role
-    in its state.json. Raises CheckpointError where there is none."""
+    """`role`'s folder in a run's checkpoint (or `checkpoint` itself): the one with that role in its
+    state.json. Raises CheckpointError where there is none."""
     if (checkpoint / STATE).is_file():
         files = [checkpoint / STATE]
     else:
@@ -98,13 +98,13 @@ def role_folder(checkpoint: Path, role: str) -> Path:
 def export(
     folder: Path, out: Path, *, dtype: str = "bfloat16", base: str | None = None, check: bool = True
 ) -> Exported:
-    """Write the model of the checkpoint in `folder` to `out`, with its config and tokenizer,
-    complete or not at all.
+    """Write the checkpoint's model in `folder` to `out`, with its config and tokenizer, complete or
+    not at all.
 
     `base`: folder or hub id with its config, tokenizer and (LoRA) frozen weights, if these are no
     longer where training read them. `check`: reload the written folder and compare its logits with
-    those of the checkpoint's tensors. Raises CheckpointError for a torn checkpoint or a failed
-    check, ConfigError where the base model cannot be read.
+    the checkpoint tensors' ones. Raises CheckpointError for a torn checkpoint or a failed check,
+    ConfigError where the base model cannot be read.
     """
     saved = saved_model(folder)
     if base is not None:
@@ -161,7 +161,7 @@ class _Source:
             )
 
     def _of_base(self, read: Callable[[], PreTrainedModel]) -> PreTrainedModel:
-        """The model that `read` returns. An error of it names `base` as the remedy."""
+        """The model that `read` returns. Its error names `base` as the remedy."""
         try:
             return read()
         except ConfigError as error:
@@ -221,15 +221,15 @@ class _Source:
 
     @property
     def architecture(self) -> Any:
-        """The transformers class of the model."""
+        """The model's transformers class."""
         if self.classifies:
             return AutoModelForSequenceClassification
         return AutoModelForCausalLM
 
 
 def _difference(source: _Source, written: Path, dtype: torch.dtype) -> float:
-    """Largest difference between the outputs of the written folder and of the checkpoint's tensors,
-    as a share of the largest output. One of the two models is in memory at a time.
+    """The largest difference between the written folder's outputs and the checkpoint's, as a share
+    of the largest output. Only one model is in memory at a time.
 
     Raises CheckpointError above the tolerance.
     """

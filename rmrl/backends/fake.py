@@ -36,8 +36,8 @@ WEIGHT_NAME = "toy.logits"
 
 
 class FakeTrainEngine:
-    """Engine with the interface of FSDPEngine: one process, no torch.distributed, plain SGD (so
-    that tests can compute a step by hand)."""
+    """Engine with FSDPEngine's interface: one process, no torch.distributed, plain SGD (so that
+    tests can compute a step by hand)."""
 
     def __init__(self, settings: TrainSettings, process: ProcessSettings) -> None:
         assert process.world_size == 1, "the fake engine is one process"
@@ -76,7 +76,7 @@ class FakeTrainEngine:
         return self._weights_V[states_N % TOY_TOKENS]
 
     def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
-        """Train, one step of SGD per mini-batch. See TrainingEngine.update."""
+        """Train, one SGD step per mini-batch. See TrainingEngine.update."""
         critic = self._settings.role == "critic"
         totals = Totals("critic" if critic else "policy")
         for _ in range(self._settings.trained.ppo_epochs):
@@ -106,7 +106,7 @@ class FakeTrainEngine:
         return value_metrics(metrics) if critic else metrics
 
     def manifest(self, dtype: str | None = None) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:  # noqa: ARG002 - one dtype only
-        """Names, dtypes and shapes of the weights; always float32."""
+        """The weights' names, dtypes and shapes; always float32."""
         return [(WEIGHT_NAME, torch.float32, (TOY_TOKENS,))]
 
     def weights(self, dtype: str | None = None) -> Iterator[tuple[str, Tensor]]:  # noqa: ARG002 - one dtype only
@@ -150,7 +150,7 @@ class FakeTrainEngine:
         """Do nothing."""
 
     def memory_bytes(self) -> int:
-        """Bytes of the weights."""
+        """The weights' bytes."""
         return self._weights_V.numel() * self._weights_V.element_size()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Memory of this process, in bytes."""
+"""This process's memory, in bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class PhaseMemory:
-    """Memory of one process in a phase."""
+    """One process's memory in a phase."""
 
     device: str
     """Name of its GPU, "" for the CPU."""

@@ -1,8 +1,9 @@
-"""Distribution of rows over processes and micro-batches. Pure arithmetic on lengths, numpy only.
+"""How rows are distributed over processes and micro-batches. Pure arithmetic on lengths, numpy
+only.
 
-Cost of a micro-batch: padded, rows x longest row (the size of the forward pass), so rows of similar
-length go together; packed, the sum of its rows, so a row goes to the first micro-batch that has
-room.
+What a micro-batch costs: padded, rows x longest row (as large as the forward pass), so rows with
+similar lengths go together; packed, its rows added up, so a row goes to the first micro-batch that
+has room.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from rmrl.types import Ragged, TrainBatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Maximum size of a micro-batch. None: no limit."""
+    """A micro-batch's maximum size. None: no limit."""
 
     tokens: int | None
     """Largest cost, see above. A single row may exceed it, because it cannot be cut."""
@@ -31,7 +32,7 @@ class Limits:
 def update_limits(
     trained: TrainedConfig, *, section: str = "actor_rollout_ref.actor", packed: bool = False
 ) -> Limits:
-    """The limits in the settings; `section` is the part of the configuration with `trained`.
+    """The limits in the settings; `section` is the configuration section with `trained`.
 
     Raises ConfigError for use_dynamic_bsz=false without a micro-batch size.
     """
@@ -48,7 +49,7 @@ def update_limits(
 
 
 def logprob_limits(settings: TrainSettings, *, packed: bool = False) -> Limits:
-    """The limits of a forward pass without gradient."""
+    """The limits for a forward pass without gradient."""
     tokens = settings.logprob_max_tokens or settings.trained.micro_batch_tokens
     tokens *= _sharing(settings.trained)
     return Limits(tokens=tokens, rows=settings.logprob_max_rows, packed=packed)
@@ -63,7 +64,7 @@ def split_by_length(lengths: Sequence[int] | np.ndarray, parts: int) -> list[np.
     """Distribute rows over `parts` processes: row counts differ by at most one, token totals are
     about equal.
 
-    Longest first, in rounds of one row per process. In each round the process with the fewest
+    Longest first, in rounds, one row per process each. In each round the process with the fewest
     tokens so far takes the longest row. Returns ascending row numbers per process (int64); with
     fewer rows than processes some are empty.
     """
@@ -81,8 +82,8 @@ def split_by_length(lengths: Sequence[int] | np.ndarray, parts: int) -> list[np.
 
 
 def cut(lengths: Sequence[int] | np.ndarray, limits: Limits) -> list[np.ndarray]:
-    """Row numbers of each micro-batch, longest rows first, so that a run without enough memory
-    fails at once and not after an hour."""
+    """Each micro-batch's row numbers, longest rows first, so that a run without enough memory fails
+    at once and not after an hour."""
     lengths = np.asarray(lengths, dtype=np.int64)
     micros: list[list[int]] = []
     sums: list[int] = []
@@ -107,7 +108,7 @@ def cut(lengths: Sequence[int] | np.ndarray, limits: Limits) -> list[np.ndarray]
 
 
 def dummy_row(batch: TrainBatch) -> TrainBatch:
-    """One row of two tokens that weighs nothing, with the streams of `batch`.
+    """A two-token row that weighs nothing, with `batch`'s streams.
 
     Sharded training gathers parameters in every forward pass, so a process that has fewer
     micro-batches than another runs this.

@@ -1,12 +1,12 @@
-"""The loss of a micro-batch from its log-probabilities or values: one differentiable number, the
-same for every engine.
+"""A micro-batch's loss from its log-probabilities or values: one differentiable number, the same
+for every engine.
 
-Everything here is an un-normalised sum. The engine divides by the weight of the whole mini-batch
-over all processes, so results do not depend on how rows were distributed or cut. Terms, weights and
-metric sums all count the same tokens, those of `TrainBatch.loss_mask`. A mini-batch of which every
-token was rejected weighs 0 and makes no step.
+Everything here is an un-normalised sum. The engine divides by the whole mini-batch's weight over
+all processes, so results do not depend on how rows were distributed or cut. Terms, weights and
+metric sums all count the same tokens: `TrainBatch.loss_mask`. A mini-batch whose tokens were all
+rejected weighs 0 and makes no step.
 
-Shapes: B rows of the micro-batch    S longest row    T longest response    N response tokens of all
+Shapes: B rows in the micro-batch    S longest row    T longest response    N response tokens of all
 rows, flat and row by row
 """
 
@@ -66,9 +66,9 @@ def response_tokens(
     """Right-pad the rows, or pack them into one, and find, for each response token, the position
     before it. With `own` find each counted token's own position.
 
-    Every row needs at least one prompt token. Packed rows are filled up to a multiple of `multiple`
-    tokens by a row of zeros behind them. `slices`: the processes that share packed rows, whose
-    number divides `multiple`. The result is this one's part.
+    Every row needs at least one prompt token. A row with zeros fills packed rows up until
+    `multiple` divides their tokens. `slices`: the processes that share packed rows, whose number
+    divides `multiple`. The result is this one's part.
     """
     sizes_B = batch.tokens.lengths
     responses_B = batch.response_mask.lengths
@@ -142,7 +142,7 @@ def _responses(batch: TrainBatch) -> Iterator[np.ndarray]:
 
 
 def weight_and_tokens(batch: TrainBatch, settings: TrainSettings) -> tuple[float, float]:
-    """This batch's share of the total weight (see rmrl.algorithms.aggregate), and its counted
+    """This batch's share in the total weight (see rmrl.algorithms.aggregate), and its counted
     tokens."""
     mask_BT = torch.from_numpy(batch.loss_mask.padded(0))
     weight = aggregate.total_weight(
@@ -161,8 +161,8 @@ def weighted_loss(
     counted tokens.
 
     Without `old_logprobs` the detached log-probabilities themselves replace them: right for a
-    single step on fresh rollouts. The sums then have `rollout_logprob_diff`, the distance of the
-    sampling engine's log-probabilities from these.
+    single step on fresh rollouts. The sums then have `rollout_logprob_diff`, how far the sampling
+    engine's log-probabilities are from these.
     """
     device = logprobs_N.device
     logprobs_BT = _unflatten(logprobs_N, batch)
@@ -218,10 +218,10 @@ def weighted_value_loss(
 
 
 def value_metrics(metrics: Metrics) -> Metrics:
-    """A critic's metrics, with `critic/explained_variance` in place of the sums of squares from
-    which it is computed.
+    """A critic's metrics, with `critic/explained_variance` instead of the squared sums that it is
+    computed from.
 
-    It compares the values before each step with the returns, over the counted tokens of all steps.
+    It compares the values before each step with the returns, over all steps' counted tokens.
     """
     means = {name.removeprefix("critic/"): value for name, value in metrics.items()}
     if "return" not in means:
@@ -234,7 +234,7 @@ def value_metrics(metrics: Metrics) -> Metrics:
 
 
 def divisor(weight: float, settings: TrainSettings) -> float:
-    """Divisor for the sum of a mini-batch's weighted losses; `weight` is the total weight over all
+    """Divisor for a mini-batch's summed weighted losses; `weight` is the total weight over all
     processes, above 0."""
     return aggregate.divisor(weight, settings.trained.loss_agg_mode)
 

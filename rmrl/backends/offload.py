@@ -1,9 +1,9 @@
 """Release device memory between training phases: bytes are copied to host memory and their storage
 is emptied.
 
-The storages are moved, so every view of them stays valid: it has no data while its storage is
-empty, and the same bytes afterwards. FSDP's shards are views of flat buffers, Megatron's parameters
-and gradients of a few large ones, and its optimizer's tensors of those.
+The storages are moved, so every view into them stays valid: it has no data while its storage is
+empty, and the same bytes afterwards. FSDP's shards are views into flat buffers, Megatron's
+parameters and gradients into a few large ones, and its optimizer's tensors into those.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ pieces of any size could use twice as much."""
 
 
 class Offloader:
-    """Moves the storages of some tensors, each with all its views, to host memory and back. Host
-    memory is kept for the next time."""
+    """Moves some tensors' storages, each with all its views, to host memory and back. Host memory
+    is kept for the next time."""
 
     def __init__(
         self,
@@ -75,8 +75,8 @@ class Offloader:
             self.onload()
 
     def _pairs(self, stored: list[tuple[UntypedStorage, int]]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (bytes of a storage, their place in host memory), one after another, in the order
-        of `stored`. Host memory is allocated at its first use."""
+        """Yield (a storage's bytes, their place in host memory), one after another, in `stored`'s
+        order. Host memory is allocated at its first use."""
         place = 0
         for storage, size in stored:
             start = 0

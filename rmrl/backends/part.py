@@ -1,4 +1,4 @@
-"""ModelPart: one process's share of one model, and everything in which FSDP and Megatron differ.
+"""ModelPart: one process's share in one model, and everything in which FSDP and Megatron differ.
 rmrl.backends.engine drives it."""
 
 from __future__ import annotations
@@ -30,24 +30,25 @@ class ModelPart(Protocol):
 
     @property
     def packed(self) -> bool:
-        """Rows of a micro-batch are packed into one sequence, so that its cost is the sum of its
-        rows."""
+        """A micro-batch's rows are packed into one sequence, so that it costs what its rows cost
+        together."""
         ...
 
     def sharing(self, limits: Limits) -> Sharing | None:
-        """When responses to one prompt in a micro-batch of these limits are computed as one
+        """When responses to one prompt in a micro-batch with these limits are computed as one
         sequence (rmrl.models.shared_prompts). None: never."""
         ...
 
     @property
     def answers(self) -> bool:
-        """True if this process's results represent its share of the rows; of several processes that
-        work on one share a single one answers."""
+        """True if this process's results stand for its rows; where several processes work on one
+        share a single one answers."""
         ...
 
     @property
     def compute_dtype(self) -> torch.dtype | None:
-        """Dtype of the weights that the model computes with. None: that of `weights(None)`."""
+        """The dtype in which the model computes with its weights. None: as `weights(None)` has
+        it."""
         ...
 
     @property
@@ -56,12 +57,12 @@ class ModelPart(Protocol):
         ...
 
     def micro_batches(self, count: int) -> int:
-        """Number of micro-batches to run when this process has `count`: the maximum over ranks,
+        """How many micro-batches to run when this process has `count`: the maximum over ranks,
         because every forward pass is a collective."""
         ...
 
     def all_sum(self, values: Sequence[float]) -> list[float]:
-        """Sums over the shares, the same in every process; values of processes that do not answer
+        """Sums over the shares, the same in every process; values from processes that do not answer
         are left out."""
         ...
 
@@ -70,14 +71,14 @@ class ModelPart(Protocol):
         ...
 
     def compute(self, micros: Sequence[TrainBatch], *, energies: bool = False) -> Iterator[Tensor]:
-        """Log-probabilities (a critic's values), float32 [N], of each micro-batch, without
+        """Log-probabilities (a critic's values), float32 [N], for each micro-batch, without
         gradient. Nothing where `answers` is False. `energies`: [2, N], the tokens' energies below
         their log-probabilities."""
         ...
 
     def train(self, micros: Sequence[TrainBatch], loss: Loss) -> None:
-        """Add the gradients of all micro-batches. Calls `loss` in processes that have outputs,
-        answering or not."""
+        """Add all micro-batches' gradients. Calls `loss` in processes that have outputs, answering
+        or not."""
         ...
 
     def step(self, lr: float) -> float:
@@ -89,7 +90,7 @@ class ModelPart(Protocol):
         ...
 
     def manifest(self, dtype: torch.dtype | None) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
-        """(name, dtype, shape) of each tensor of `weights`, in order; needs no other process."""
+        """(name, dtype, shape) for each tensor in `weights`, in order; needs no other process."""
         ...
 
     def weights(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
@@ -107,7 +108,8 @@ class ModelPart(Protocol):
 
     @property
     def tensor_format(self) -> str:
-        """Format of the files of `save_tensors`. A name of rmrl.backends.export.READERS."""
+        """The format in which `save_tensors` writes files. A name in
+        rmrl.backends.export.READERS."""
         ...
 
     def save_tensors(self, folder: Path) -> None:
@@ -116,7 +118,7 @@ class ModelPart(Protocol):
 
     def load_tensors(self, folder: Path) -> None:
         """Undo `save_tensors`, also under another layout. Raises CheckpointError for a torn
-        checkpoint, or one of another model."""
+        checkpoint, or another model's."""
         ...
 
     def move(self, device: torch.device) -> None:

@@ -1,5 +1,5 @@
-"""Groups of stored tensors that are read together: as many as fit, so that memory holds one group
-and reading is not done one by one."""
+"""Stored tensors that are read together: as many as fit, so that memory holds one group and reading
+is not done one by one."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def portions(
     """Yield `names` in their order, cut so that the stored tensors of a portion have at most
     `at_once` bytes. A single larger tensor is a portion by itself.
 
-    `stored_in`: the stored tensor that contains a name. One may contain several. `size`: bytes of a
-    stored tensor, which counts once in a portion.
+    `stored_in`: the stored tensor that contains a name. One may contain several. `size`: a stored
+    tensor's bytes, which counts once in a portion.
     """
     portion: list[str] = []
     tensors: set[str] = set()

@@ -1,5 +1,4 @@
-"""The process group of training: how a process joins and leaves it, and reductions of small
-numbers.
+"""Training's process group: how a process joins and leaves it, and reductions over a few numbers.
 
 CPU processes communicate through gloo, CUDA processes through NCCL (and gloo for host memory);
 nothing above this file depends on which.
@@ -83,15 +82,15 @@ def neighbours(size: int, timeout_s: float) -> dist.ProcessGroup:
 
 
 def all_sum(values: Sequence[float]) -> list[float]:
-    """Sums over all processes, in float64. Over gloo on CUDA too, as in `all_max`: numbers of the
-    host make no wait for the device's work."""
+    """Sums over all processes, in float64. Over gloo on CUDA too, as in `all_max`: host numbers
+    need no wait for the device's work."""
     total = torch.tensor(values, dtype=torch.float64)
     dist.all_reduce(total)
     return total.tolist()
 
 
 def all_max(value: int) -> int:
-    """The largest value of all processes."""
+    """The largest value in all processes."""
     largest = torch.tensor(value)
     dist.all_reduce(largest, op=dist.ReduceOp.MAX)
     return int(largest.item())

@@ -1,8 +1,8 @@
-"""Rows of a batch as units: responses to one prompt that are computed as one sequence
+"""A batch's rows as units: responses to one prompt that are computed as one sequence
 (rmrl.models.shared_prompts). Pure arithmetic, numpy only.
 
-A unit is a prompt followed by its responses. Its length is the prompt's plus those of all
-responses. Units are padded to the longest of a micro-batch.
+A unit is a prompt followed by its responses. Its length is the prompt's plus all responses'. Units
+are padded to a micro-batch's longest.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Sharing:
     """Longest unit of several responses, in tokens."""
 
     def cost(self, count: int, length: int, *, masked: bool) -> float:
-        """Return the cost of `count` sequences padded to `length`, in keys."""
+        """Return what `count` sequences padded to `length` cost, in keys."""
         share = _KEYS_OF_UNIT if masked else _KEYS_OF_ROW
         return count * length * (_LAYER_KEYS * self.hidden + share * length)
 
     def joins(self, length: int, prompt: int, response: int) -> bool:
-        """Return whether a response costs less in a unit of `length` tokens than as a row."""
+        """Return whether a response costs less in a unit with `length` tokens than as a row."""
         joined = length + response
         if joined > min(self.limit or LONGEST, LONGEST):
             return False
@@ -66,7 +66,7 @@ class Units:
 
 
 def units_of(batch: TrainBatch, sharing: Sharing) -> list[np.ndarray]:
-    """Return each unit's rows, in order of their first rows."""
+    """Return each unit's rows, ordered by their first rows."""
     open_unit: dict[bytes, int] = {}
     units: list[list[int]] = []
     lengths: list[int] = []
@@ -91,8 +91,8 @@ def length_of(batch: TrainBatch, unit: np.ndarray) -> int:
 
 
 def cut_units(batch: TrainBatch, limits: Limits, sharing: Sharing) -> list[np.ndarray]:
-    """Return the row numbers of each micro-batch, longest units first. Whole rows instead of units
-    where these cost less, since a long unit pads short ones."""
+    """Return each micro-batch's row numbers, longest units first. Whole rows instead of units where
+    these cost less, since a long unit pads short ones."""
     units = units_of(batch, sharing)
     lengths = np.asarray([length_of(batch, unit) for unit in units])
     together = cut(lengths, limits)
@@ -114,7 +114,7 @@ def cut_units(batch: TrainBatch, limits: Limits, sharing: Sharing) -> list[np.nd
 
 
 def arrays_of(batch: TrainBatch, sharing: Sharing) -> Units | None:
-    """Return a micro-batch of `cut_units` as arrays, None where padded rows cost no more."""
+    """Return a micro-batch from `cut_units` as arrays, None where padded rows cost no more."""
     units = units_of(batch, sharing)
     width = max(length_of(batch, unit) for unit in units)
     cost_apart = sharing.cost(len(batch), int(batch.tokens.lengths.max()), masked=False)

@@ -1,4 +1,4 @@
-"""Random state of each process, beside a checkpoint's tensors: <folder>/rng-<rank>.safetensors."""
+"""Each process's random state, beside a checkpoint's tensors: <folder>/rng-<rank>.safetensors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 
 def write_rng(folder: Path, rank: int) -> None:
-    """Save torch's random state of this process."""
+    """Save this process's torch random state."""
     states = {"cpu": torch.get_rng_state()}
     # A process that trains on the CPU of a machine with GPUs must not touch them.
     if torch.cuda.is_initialized():

@@ -9,8 +9,8 @@ from rmrl.config.schema import TrainedConfig
 
 
 def row_assignment(trained: TrainedConfig, world_size: int, *, section: str) -> RowAssignment:
-    """Return the backend's assignment of rows to `world_size` processes that train with these
-    settings; `section` is the settings' key in the configuration.
+    """Return how the backend assigns rows to `world_size` processes that train with these settings;
+    `section` is the settings' key in the configuration.
 
     Raises ConfigError where the parallel sizes do not fit.
     """

@@ -1,5 +1,5 @@
-"""The learning rate as a function of the optimizer step, so that a checkpoint needs to keep the
-step number only."""
+"""The learning rate as a function over optimizer steps, so that a checkpoint needs to keep the step
+number only."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ DECAYS = ("constant", "linear", "cosine")
 
 
 def warmup_steps(optim: OptimConfig, total_steps: int) -> int:
-    """Length of the linear warm-up in optimizer steps."""
+    """How long the linear warm-up is, in optimizer steps."""
     if optim.lr_warmup_steps >= 0:
         return optim.lr_warmup_steps
     return int(optim.lr_warmup_steps_ratio * total_steps)
 
 
 def learning_rate(step: int, *, optim: OptimConfig, total_steps: int) -> float:
-    """Rate of optimizer step `step` (the first is 0).
+    """The rate at optimizer step `step` (the first is 0).
 
     Warm-up rises to the peak in equal parts, lr / w, 2 lr / w, ... so that no step is lost to a
-    rate of 0. After it, with x = share of the remaining steps already made (at most 1),
+    rate that is 0. After it, with x = share already made in the remaining steps (at most 1),
 
         linear: 1 - x        cosine: (1 + cos(pi x)) / 2
 

@@ -1,4 +1,4 @@
-"""state.json of a training checkpoint, the same for every backend. It is written last, so a folder
+"""A training checkpoint's state.json, the same for every backend. It is written last, so a folder
 without it is torn. It describes the model, so that any process can export it."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STATE = "state.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedModel:
-    """Description of a checkpoint's model, beside the tensors."""
+    """Describes a checkpoint's model, beside the tensors."""
 
     format: str
     """Format of the stored tensors. A name of rmrl.backends.export.READERS."""
@@ -31,7 +31,7 @@ class SavedModel:
 
 
 def describe(settings: TrainSettings, *, tensor_format: str) -> dict[str, Any]:
-    """The entries of state.json that `saved_model` reads."""
+    """What `saved_model` reads in state.json."""
     trained = settings.trained
     return {
         "format": tensor_format,
@@ -42,8 +42,8 @@ def describe(settings: TrainSettings, *, tensor_format: str) -> dict[str, Any]:
 
 
 def saved_model(folder: Path) -> SavedModel:
-    """The description of the checkpoint in `folder`. Raises CheckpointError when it is torn or has
-    no description."""
+    """What describes the checkpoint in `folder`. Raises CheckpointError when it is torn or has no
+    description."""
     state = read_state(folder)
     missing = [entry for entry in ("format", "role", "model", "dtype") if entry not in state]
     if missing:

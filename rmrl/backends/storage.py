@@ -1,10 +1,10 @@
-"""Pieces of whole tensors <-> safetensors files, through torch.distributed.checkpoint (DCP). The
-same for every backend.
+"""Whole tensors' pieces <-> safetensors files, through torch.distributed.checkpoint (DCP). The same
+for every backend.
 
-A process passes its pieces: each is a box of a whole tensor and the memory of its numbers. Writing
-needs no communication of tensors; reading fills each piece in place from the boxes in the files,
-however many processes wrote them. Nothing is pickled. A process's pieces go to files of about
-FILE_BYTES, one after another, so that the additional memory stays small.
+A process passes its pieces: each is a box in a whole tensor and the memory for its numbers. Writing
+sends no tensors; reading fills each piece in place from the boxes in the files, however many
+processes wrote them. Nothing is pickled. A process's pieces go to files with about FILE_BYTES, one
+after another, so that the additional memory stays small.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Box = tuple[tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A box of a whole tensor, and the memory of its numbers."""
+    """A box in a whole tensor, and the memory for its numbers."""
 
     name: str
     """Name of the full (unsharded) tensor."""
@@ -74,12 +74,12 @@ class Piece:
 
     @property
     def index(self) -> MetadataIndex:
-        """DCP's identifier of the piece."""
+        """DCP's identifier for the piece."""
         return MetadataIndex(self.name, torch.Size(self.offset))
 
     @property
     def chunk(self) -> ChunkStorageMetadata:
-        """DCP's description of the box."""
+        """How DCP describes the box."""
         return ChunkStorageMetadata(torch.Size(self.offset), self.data.shape)
 
 
@@ -89,10 +89,10 @@ def whole(name: str, data: Tensor) -> Piece:
 
 
 def boxes(shape: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, Box]]:
-    """Yield the elements [start, stop) of a contiguous tensor of `shape`, flattened, as (first
+    """Yield the elements [start, stop) in a contiguous tensor with `shape`, flattened, as (first
     element, box) in their order.
 
-    These are at most 2 * dimensions - 1 boxes: part of a row, whole rows, part of a row, where a
+    These are at most 2 * dimensions - 1 boxes: a partial row, whole rows, a partial row, where a
     row is again a tensor.
     """
     if start >= stop:
@@ -120,11 +120,11 @@ def _in_row(shape: Sequence[int], number: int, start: int, stop: int) -> Iterato
 
 
 def write_pieces(folder: Path, pieces: Iterable[Piece]) -> None:
-    """Write this process's pieces. All processes call this together. The boxes of a tensor must
-    cover it and must not overlap.
+    """Write this process's pieces. All processes call this together. A tensor's boxes must cover it
+    and must not overlap.
 
-    A piece of several processes is written by one of them. Raises CheckpointError in every process
-    when one of them fails.
+    A piece that several processes have is written once. Raises CheckpointError in every process
+    when one fails.
     """
     writer = _Writer(str(folder), save_distributed=True)
     try:
@@ -138,8 +138,7 @@ def read_pieces(folder: Path, pieces: Iterable[Piece], *, alone: bool = False) -
     """Fill the pieces in place, cast to their dtype. All processes call this together, or one by
     itself (`alone`).
 
-    Raises CheckpointError in every process if for one of them a tensor or a part of it is missing
-    or has another shape.
+    Raises CheckpointError in every process if one lacks a tensor or a part or has another shape.
     """
     reader = _Reader(str(folder))
     planner = _LoadPlanner(folder, pieces)
@@ -156,7 +155,7 @@ def read_pieces(folder: Path, pieces: Iterable[Piece], *, alone: bool = False) -
 
 
 def stored_tensors(folder: Path) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-    """Name -> full shape and dtype of the tensors in the files. Raises CheckpointError when they
+    """Name -> full shape and dtype for the tensors in the files. Raises CheckpointError when they
     cannot be read."""
     metadata = headers(HuggingFaceStorageReader(str(folder))).state_dict_metadata
     tensors: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
@@ -168,12 +167,12 @@ def stored_tensors(folder: Path) -> dict[str, tuple[tuple[int, ...], torch.dtype
 
 
 def tensor_bytes(size: Sequence[int], dtype: torch.dtype) -> int:
-    """Bytes of a full tensor of this shape."""
+    """Bytes in a full tensor with this shape."""
     return math.prod(size) * dtype.itemsize
 
 
 def cause(error: CheckpointException) -> BaseException:
-    """The error of the first process that failed."""
+    """The first failed process's error."""
     return next(iter(error.failures.values()))[0]
 
 
@@ -188,7 +187,7 @@ def headers(reader: HuggingFaceStorageReader) -> Metadata:
 
 
 class _Writer(HuggingFaceStorageWriter):
-    """Several files per process: no file has two boxes of one tensor (their key in a file is the
+    """Several files per process: no file has two boxes from one tensor (their key in a file is the
     tensor's name), and none is large."""
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
@@ -228,8 +227,8 @@ def _files(items: Iterable[WriteItem]) -> list[list[WriteItem]]:
 
 
 class _SavePlanner(DefaultSavePlanner):
-    """Plans the pieces. DCP decides which process writes a piece of several, and checks that the
-    boxes cover the tensors."""
+    """Plans the pieces. DCP decides which process writes a piece that several have, and checks that
+    the boxes cover the tensors."""
 
     def __init__(self, pieces: Iterable[Piece]) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
@@ -264,8 +263,8 @@ class _SavePlanner(DefaultSavePlanner):
 
 
 class _Reader(HuggingFaceStorageReader):
-    """Reader that raises the error of an unreadable file in the plan, from where DCP raises it in
-    every process; an error in `read_metadata` would only be logged."""
+    """Reader that raises an unreadable file's error in the plan, from where DCP raises it in every
+    process; an error in `read_metadata` would only be logged."""
 
     _torn: CheckpointError | None = None
 

@@ -1,4 +1,4 @@
-"""Metric sums of one update, kept on the device until its end so that no micro-batch waits for the
+"""One update's metric sums, kept on the device until its end so that no micro-batch waits for the
 host."""
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _LOSS = "loss of the mini-batches"
 
 
 class Totals:
-    """Sums over micro-batches and steps; `metrics` turns them into means over all counted tokens of
-    all processes."""
+    """Sums over micro-batches and steps; `metrics` turns them into means over all processes'
+    counted tokens."""
 
     def __init__(self, prefix: str = "policy") -> None:
-        """`prefix`: policy or critic, the first part of the metrics' names."""
+        """`prefix`: policy or critic, the metrics' first name part."""
         self._prefix = prefix
         self._sums: dict[str, Tensor] = {}
         self._loss: Tensor | float = 0.0
@@ -31,14 +31,14 @@ class Totals:
         self._lr = 0.0
 
     def add_sums(self, loss: Tensor, sums: dict[str, Tensor]) -> None:
-        """Add a micro-batch of this process: its part of the mini-batch's loss, and sums over its
+        """Add this process's micro-batch: its part in the mini-batch's loss, and sums over its
         counted tokens."""
         self._loss = self._loss + loss.double()
         for name, value in sums.items():
             self._sums[name] = self._sums.get(name, 0.0) + value.double()
 
     def add_step(self, *, lr: float, grad_norm: float | None, tokens: float) -> None:
-        """Add a finished mini-batch of the whole group. `grad_norm` None: the step was skipped."""
+        """Add the whole group's finished mini-batch. `grad_norm` None: the step was skipped."""
         self._steps += 1
         self._lr = lr
         self._tokens += tokens

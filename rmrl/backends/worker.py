@@ -18,7 +18,7 @@ from rmrl.interfaces import TrainEngine
 
 
 class TrainWorker:
-    """Built inside its own process. Every process of the group is called with its own rows, at the
+    """Built inside its own process. Every process in the group is called with its own rows, at the
     same time."""
 
     def __init__(self, engines: Mapping[str, TrainSettings], process: ProcessSettings) -> None:
@@ -29,7 +29,7 @@ class TrainWorker:
             self._engines[role] = build(settings, process)
 
     def on(self, role: str, method: str, *args: Any) -> Any:
-        """Call a method of the role's engine (rmrl.interfaces.TrainEngine)."""
+        """Call a method on the role's engine (rmrl.interfaces.TrainEngine)."""
         return getattr(self._engines[role], method)(*args)
 
     def open_transfer(self, link: TransferLink) -> None:
@@ -42,11 +42,10 @@ class TrainWorker:
         return self._sender.send(version)
 
     def phase_memory(self) -> PhaseMemory:
-        """See rmrl.backends.memory.phase_memory."""
         return phase_memory()
 
     def start_profile(self) -> None:
-        """Begin a trace of torch's profiler: operators on the CPU, and kernels where there is a
+        """Begin a trace with torch's profiler: operators on the CPU, and kernels where there is a
         GPU."""
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_initialized():

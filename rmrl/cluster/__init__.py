@@ -1,1 +1,1 @@
-"""Processes, devices and memory of a run: the only folder that imports Ray."""
+"""A run's processes, devices and memory: the only folder that imports Ray."""

@@ -1,8 +1,8 @@
-"""Two actors that run any plain class in a process of its own. The class needs no Ray.
+"""Two actors that run any plain class in its own process. The class needs no Ray.
 
 The object is built by a call, not by the actor's constructor: an error raised in a constructor
-reaches the caller as text only. Calls of the group CONTROL run on a thread of their own, also while
-the object's methods are blocked.
+reaches the caller as text only. Calls in the group CONTROL run on their own thread, also while the
+object's methods are blocked.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _END = object()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessIdentity:
-    """Identity and place of a started process."""
+    """A started process's identity and place."""
 
     pid: int
     node_id: str
@@ -105,7 +105,7 @@ class SyncProcess:
 
     @ray.method(concurrency_group=CONTROL)
     def stacks(self) -> ProcessStacks:
-        """Return the stack of every thread."""
+        """Return every thread's stack."""
         return present_stacks()
 
     @ray.method(concurrency_group=CONTROL)
@@ -135,8 +135,8 @@ class AsyncProcess:
             return await returned
 
     async def stream(self, method: str, *args: Any) -> AsyncIterator[list[Any]]:
-        """Yield items of an async generator, in lists of those that arrive within `_GATHER_S`: each
-        message between processes costs milliseconds."""
+        """Yield an async generator's items, in lists that arrive within `_GATHER_S`: each message
+        between processes costs milliseconds."""
         parts = getattr(self._object, method)(*args)
         arrivals: asyncio.Queue[Any] = asyncio.Queue()
 
@@ -170,7 +170,7 @@ class AsyncProcess:
 
     @ray.method(concurrency_group=CONTROL)
     async def stacks(self) -> ProcessStacks:
-        """Return the stacks of every thread and of every call under way."""
+        """Return the stacks for every thread and every call under way."""
         return present_stacks(list(self._calls.values()))
 
     @ray.method(concurrency_group=CONTROL)

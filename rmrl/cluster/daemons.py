@@ -1,4 +1,4 @@
-"""Ray's own processes of a cluster that was started here, and how they are ended where Ray itself
+"""Ray's own processes in a cluster that was started here, and how they are ended where Ray itself
 can no longer do it."""
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _descendants(parents: Sequence[psutil.Process]) -> list[psutil.Process]:
 
 
 def _program(process: psutil.Process) -> str:
-    """File name of the program that a process runs, "" for a process that is gone."""
+    """The program that a process runs, as a file name, "" for a process that is gone."""
     with contextlib.suppress(psutil.Error):
         command = process.cmdline()
         if command:

@@ -1,4 +1,4 @@
-"""Devices on a job's machines: those of the Ray cluster that it joins, else of this machine.
+"""Devices on a job's machines: in the Ray cluster that it joins, else on this machine.
 
 The driver itself may run on a machine without GPUs, such as the cluster's head: its own torch
 says nothing about the machines that train.
@@ -26,10 +26,10 @@ _TIMEOUT_S = 120.0
 
 
 def find_devices(device: str, ray_init: Mapping[str, Any]) -> Devices:
-    """Return the devices of `trainer.device` (auto, cuda or cpu).
+    """Return the devices for `trainer.device` (auto, cuda or cpu).
 
-    A cluster is joined for the call's time: Ray's resources have the GPUs of its machines, a
-    task on each of them reads their memory. Raises ConfigError for cuda where there is no GPU,
+    A cluster is joined for the call's time: Ray's resources have its machines' GPUs, a task on each
+    of them reads their memory. Raises ConfigError for cuda where there is no GPU,
     InfrastructureError for a cluster that cannot be joined or gives no answer.
     """
     if device == "cpu":
@@ -45,7 +45,7 @@ def find_devices(device: str, ray_init: Mapping[str, Any]) -> Devices:
 
 
 def _machines() -> list[Machine]:
-    """Return the machines of the joined cluster."""
+    """Return the joined cluster's machines."""
     import ray
     from ray.exceptions import GetTimeoutError, RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from rmrl.cluster.nvml import Gpu, driver_is_loaded, library, visible_gpus
+from rmrl.cluster.gpu import Gpu
 from rmrl.errors import ConfigError
 from rmrl.inference.weights.shared_memory import free_scratch_bytes
 
@@ -48,7 +48,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Devices:
-    """Devices that a job can have, as known before one of its processes is started."""
+    """Devices that a job can have, as known before it starts a process."""
 
     kind: str
     """cuda or cpu."""
@@ -62,7 +62,7 @@ class Devices:
         return len(self.machines[nnodes - 1].gpus)
 
     def total_bytes(self) -> int:
-        """Return the memory of the smallest GPU, 0 on CPU."""
+        """Return the smallest GPU's memory, 0 on CPU."""
         gpus = chain.from_iterable(machine.gpus for machine in self.machines)
         return min((gpu.total_bytes for gpu in gpus), default=0)
 
@@ -72,15 +72,15 @@ class Devices:
         return names.pop() if len(names) == 1 else ""
 
     def free_bytes(self, count: int) -> int:
-        """Return the free memory of the fullest of the first `count` GPUs of any machine; on CPU
-        that of the machine within its container's limit."""
+        """Return how much memory is free on the fullest among the first `count` GPUs of any
+        machine; on CPU the machine's, within its container's limit."""
         if self.kind != "cuda":
             return self.host_free_bytes()
         gpus = chain.from_iterable(machine.gpus[:count] for machine in self.machines)
         return min(gpu.free_bytes for gpu in gpus)
 
     def host_free_bytes(self) -> int:
-        """Return the free memory of the machines themselves; of the smallest one."""
+        """Return the machines' own free memory; the smallest one's."""
         return min(machine.host_free_bytes for machine in self.machines)
 
 
@@ -98,23 +98,20 @@ def _gpus_and_memory() -> Machine:
     Raises InfrastructureError where NVIDIA's driver is present and gives no answer.
     """
     host_free = free_bytes()
-    nvml = library()
-    without = "it has no NVIDIA driver"
-    if nvml is None and not has_gpu_node():
-        return Machine(host_free_bytes=host_free, without=without)
+    if not has_gpu_node():
+        return Machine(host_free_bytes=host_free, without="it has no NVIDIA driver")
     try:
         import torch
     except ModuleNotFoundError:  # rules, servers and judgements from files need none
         return Machine(host_free_bytes=host_free, without="torch is not installed")
-    if nvml is not None and torch.version.hip is None and not driver_is_loaded(nvml):
-        nvml = None
-        without = "its NVIDIA driver is not loaded"
-    if torch.version.hip is not None or (nvml is None and torch.cuda.device_count()):
+    from rmrl.cluster import nvml
+
+    if torch.version.hip is not None or not nvml.driver_is_loaded():
         # Without NVML (AMD, some embedded boards) torch itself is the only source.
-        return Machine(gpus=tuple(_gpus_of_torch()), host_free_bytes=host_free)
-    if nvml is None:
-        return Machine(host_free_bytes=host_free, without=without)
-    gpus = visible_gpus(nvml)
+        seen_by_torch = tuple(_gpus_of_torch())
+        without = "" if seen_by_torch else "no NVIDIA driver is loaded"
+        return Machine(gpus=seen_by_torch, host_free_bytes=host_free, without=without)
+    gpus = nvml.visible_gpus()
     if not gpus:
         without = "the driver lists no GPU"
         if "CUDA_VISIBLE_DEVICES" in os.environ:
@@ -147,10 +144,10 @@ def _gpus_of_torch() -> Iterator[Gpu]:
 
 
 def choose_devices(device: str, machines: Sequence[Machine], *, where: str) -> Devices:
-    """Return the devices of `trainer.device`; auto: cuda where a machine has GPUs, else cpu, and
+    """Return the devices for `trainer.device`; auto: cuda where a machine has GPUs, else cpu, and
     the log has the reason.
 
-    `machines`: all that can be used; `where`: what they are, as the subject of a sentence. Raises
+    `machines`: all that can be used; `where`: what they are, as a sentence's subject. Raises
     ConfigError for cuda where no machine has a GPU.
     """
     with_gpus = [machine for machine in machines if machine.gpus]
@@ -187,20 +184,20 @@ def cpu_devices() -> Devices:
 
 
 def local_devices(device: str) -> Devices:
-    """Return the devices of `trainer.device` on this machine alone. See `choose_devices`."""
+    """Return the devices for `trainer.device` on this machine alone. See `choose_devices`."""
     if device == "cpu":
         return cpu_devices()
     return choose_devices(device, [this_machine()], where="this machine")
 
 
 def free_bytes() -> int:
-    """Free memory of the machine in bytes, within its container's limit."""
+    """The machine's free memory in bytes, within its container's limit."""
     available = int(psutil.virtual_memory().available)
     return min(available, container_free_bytes(_CGROUP, default=available))
 
 
 def total_bytes() -> int:
-    """Memory of the machine in bytes."""
+    """The machine's memory in bytes."""
     return int(psutil.virtual_memory().total)
 
 
@@ -230,8 +227,8 @@ def cores() -> int:
 
 
 def joined_address(ray_init: Mapping[str, Any]) -> str | None:
-    """Return the address of the Ray cluster that a job joins, None where it starts Ray itself, or
-    needs none."""
+    """Return the Ray cluster address that a job joins, None where it starts Ray itself, or needs
+    none."""
     address = ray_init.get("address") or os.environ.get("RAY_ADDRESS")
     if not address or ray_init.get("address") == "local":
         return None

@@ -1,5 +1,5 @@
-"""Access of a training process to the rollout engines: vLLM's weight transfer drives both
-ends from rank 0."""
+"""How a training process reaches the rollout engines: vLLM's weight transfer drives both ends from
+rank 0."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class EngineClient:
         numbers_engines: bool = False,
     ) -> None:
         """`numbers_engines`: their ranks follow from a number, not from `rank_offset`.
-        `outlives_engines`: where an engine dies in the middle of an update, the update goes on
-        with the others, so that every training process comes to its end. Else EngineLostError."""
+        `outlives_engines`: where an engine dies during an update, the update goes on with the
+        others, so that every training process comes to its end. Else EngineLostError."""
         self.version = 0
         self._actors = [engine.actor for engine in engines]
         self._devices = devices_per_engine
@@ -44,7 +44,7 @@ class EngineClient:
         return not self._dead
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        """Give each engine ranks of its own in the group of processes, where there is one."""
+        """Give each engine its own ranks in the process group, where there is one."""
         infos = [(self.init_info_of(init_info, i),) for i in range(len(self._actors))]
         self._all("init_weight_transfer_engine", infos)
 

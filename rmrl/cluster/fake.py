@@ -26,7 +26,8 @@ class FakeProcess:
     """Names of the methods called; for a training worker's models "actor.update"."""
 
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
-        """Result of the object's method. Nothing runs in parallel, so `timeout_s` is ignored."""
+        """What the object's method returned. Nothing runs in parallel, so `timeout_s` is
+        ignored."""
         return await self.result(method, *args, timeout_s=timeout_s, **kwargs)
 
     async def result(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
@@ -73,7 +74,7 @@ class FakeProcess:
 @dataclass(slots=True)
 class FakeHost:
     """Implements rmrl.interfaces.ProcessHost. `spawned` lists every process made; `deaths[i]` is
-    `dies_on` of the i-th of them."""
+    `dies_on` for the i-th."""
 
     deaths: Mapping[int, int] = field(default_factory=dict)
     spawned: list[FakeProcess] = field(default_factory=list)
@@ -86,5 +87,5 @@ class FakeHost:
 
     @property
     def living(self) -> list[str]:
-        """Names of the processes that have not ended, in the order they were made."""
+        """The names whose processes have not ended, in the order they were made."""
         return [process.name for process in self.spawned if process.object is not None]

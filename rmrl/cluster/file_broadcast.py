@@ -1,9 +1,8 @@
-"""One file for the processes of several machines: written on one of them, copied once to each of
-the others.
+"""One file for processes on several machines: written on one, copied once to each other.
 
 Every machine's copy lies in its own shared memory and bears the node's id in its name, so that two
 nodes that share a machine keep theirs apart too. The bytes travel through Ray's object store in
-chunks; at most `_WINDOW` of them are under way.
+chunks; at most `_WINDOW` are under way.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Relay:
         self._tag = node_id[:12]
 
     def place(self, name: str, total_bytes: int) -> str:
-        """Return the path for a file of `total_bytes` on this node. Nothing is written. Raises
+        """Return the path for a file with `total_bytes` on this node. Nothing is written. Raises
         InfrastructureError where there is no room."""
         return str(weight_folder(total_bytes) / f"{name}-{self._tag}.safetensors")
 
@@ -45,11 +44,11 @@ class Relay:
         return Path(path).stat().st_size
 
     def read(self, path: str, offset: int, count: int) -> np.ndarray:
-        """Read `count` bytes, fewer at the end of the file."""
+        """Read `count` bytes, fewer where the file ends."""
         return np.fromfile(path, dtype=np.uint8, count=count, offset=offset)
 
     def write(self, path: str, offset: int, data: np.ndarray) -> int:
-        """Write `data` at `offset` and return the number of bytes written."""
+        """Write `data` at `offset` and return how many bytes were written."""
         view = data.data
         done = 0
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -61,7 +60,7 @@ class Relay:
         return done
 
     def remove(self, name: str) -> None:
-        """Remove all files of that name on this node, half-written ones too."""
+        """Remove all files with that name on this node, half-written ones too."""
         stem = f"{name}-{self._tag}"
         for folder in (Path("/dev/shm"), weight_folder(0)):
             for pattern in (f"{stem}.*", f".{stem}.*"):
@@ -71,7 +70,7 @@ class Relay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFiles:
-    """Makes paths on the node `source` and copies what was written there to every node of
+    """Makes paths on the node `source` and copies what was written there to every node in
     `targets`."""
 
     source: str
@@ -82,7 +81,7 @@ class NodeFiles:
     """Deadline for each chunk."""
 
     async def place(self, name: str, total_bytes: int) -> str:
-        """Return the path on the source node for a new file of `total_bytes`."""
+        """Return the path on the source node for a new file with `total_bytes`."""
         if not self.relays:
             return Relay(self.source).place(name, total_bytes)
         return await self.relays[self.source].call(
@@ -126,7 +125,7 @@ class NodeFiles:
             await relay.kill()
 
     def _copy_chunk(self, paths: dict[str, str], offset: int) -> list[Any]:
-        """Start the copy of one chunk to all targets and return the writes under way, by target.
+        """Start copying one chunk to all targets and return the writes under way, by target.
 
         The chunk's only reference is local: with the last one the store frees its memory.
         """
@@ -151,7 +150,7 @@ async def node_files(
 ) -> NodeFiles:
     """Return the `NodeFiles` for files that `source` writes and `readers` read.
 
-    Starts a small process on each of their nodes, unless all are on this one.
+    Starts a small process on each node, unless all are on this one.
     """
     this_node = ray.get_runtime_context().get_node_id()
     nodes = list(dict.fromkeys([source.node_id, *(reader.node_id for reader in readers)]))

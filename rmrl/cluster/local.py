@@ -1,6 +1,6 @@
-"""Processes of this machine without Ray: spawn, call with a deadline, kill.
+"""Processes on this machine without Ray: spawn, call with a deadline, kill.
 
-They serve scoring on one machine with engines that a process of their own is enough for; training,
+They serve scoring on one machine with engines for which their own process is enough; training,
 engines over several devices and several nodes need `rmrl.cluster.worker_group`.
 """
 
@@ -77,11 +77,11 @@ class LocalProcess:
         """Progress of all calls so far. It never falls."""
 
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
-        """Result of the method.
+        """What the method returned.
 
-        The deadline counts from the last progress of the call, where the object counts it (method
+        The deadline counts from the call's last progress, where the object counts it (method
         `progress`), see `with_progress`. Raises EngineLostError when the process dies, StallError
-        past the deadline, RmrlErrors of the method unchanged and any other error as
+        past the deadline, the method's RmrlErrors unchanged and any other error as
         InfrastructureError.
         """
         loop = asyncio.get_running_loop()
@@ -107,7 +107,6 @@ class LocalProcess:
         raise result
 
     def remember_family(self) -> None:
-        """See rmrl.interfaces.ProcessHandle."""
         if self._family is not None:
             self._family.remember()
 
@@ -150,7 +149,7 @@ class LocalProcess:
         self._log.close()
 
     def _last_words(self) -> str:
-        """The end of what the process printed, for the error of its death."""
+        """The end of what the process printed, for the error when it dies."""
         with suppress(OSError, ValueError):
             size = self._log.seek(0, os.SEEK_END)
             self._log.seek(max(0, size - _TAIL_BYTES))
@@ -185,7 +184,7 @@ class LocalHost:
 
 
 def visible_devices(positions: tuple[int, ...]) -> str:
-    """CUDA_VISIBLE_DEVICES with the devices at `positions` of those that this process sees."""
+    """CUDA_VISIBLE_DEVICES with the devices at `positions` among all that this process sees."""
     visible = os.environ.get(_VISIBLE, "")
     names = [name.strip() for name in visible.split(",") if name.strip()]
     return ",".join(names[position] if names else str(position) for position in positions)

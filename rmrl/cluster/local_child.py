@@ -42,7 +42,7 @@ def main(descriptor: int) -> None:
 
 
 def serve(parent: Connection[Any, Any]) -> None:
-    """Serve calls of the parent. Raises EOFError when the parent has closed the connection."""
+    """Serve the parent's calls. Raises EOFError when the parent has closed the connection."""
     instance: Any = None
     while True:
         number, method, args, kwargs = parent.recv()
@@ -64,7 +64,8 @@ def serve(parent: Connection[Any, Any]) -> None:
 
 @contextmanager
 def _reporting(parent: Connection[Any, Any], number: int, instance: Any) -> Iterator[None]:
-    """Send the progress of the call in the block, on a thread that is the only one to send then."""
+    """Send the progress that the call makes in the block, on a thread that is the only one to send
+    then."""
     if not callable(getattr(instance, "progress", None)):
         yield
         return

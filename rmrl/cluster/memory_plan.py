@@ -1,9 +1,9 @@
 """The memory plan: how many bytes each claim uses, on which device and in which phase.
 
 A run is refused before anything is loaded if some phase cannot fit. The minimum that a plan needs
-is one engine of a place awake (the largest) and the others put away. The rest of the budget is
-used too: `scoring_bytes` and `idle_bytes` are the bytes that a place's engines may occupy, so
-that engines which fit stay awake.
+is one engine awake in a place (the largest) and the others put away. The remaining budget is used
+too: `scoring_bytes` and `idle_bytes` are the bytes that a place's engines may occupy, so that
+engines which fit stay awake.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Memory of one engine or role on each of its devices, in bytes: awake and put away."""
+    """What one engine or role takes on each device, in bytes: awake and put away."""
 
     who: str
     what: str
@@ -54,7 +54,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """`budgets`: bytes that may be used on each device, in the order of the printed plan."""
+    """`budgets`: bytes that may be used on each device, in the printed plan's order."""
 
     claims: Sequence[Claim]
     budgets: Mapping[str, int]
@@ -63,7 +63,7 @@ class MemoryPlan:
     advice."""
 
     def peak(self, phase: str, device: str = MEMORY) -> int:
-        """Bytes in use on a device in a phase: of the alternating engines the largest is awake,
+        """Bytes in use on a device in a phase: among alternating engines the largest is awake,
         everything that can be put away is."""
         places = {claim.place for claim in self._on(device)}
         return sum(_least(self._at(device, place), phase) for place in places)
@@ -134,7 +134,7 @@ class MemoryPlan:
         return max(0, min(rooms, default=0))
 
     def _room_on(self, device: str, place: str, phases: Sequence[str]) -> int:
-        """Bytes of one device that a place may occupy.
+        """How many bytes a place may occupy on one device.
 
         Pools that share a device (on CPU) are served by name and get no more than they can use. The
         policy's place gets the rest.
@@ -195,8 +195,8 @@ class MemoryPlan:
 
 
 def _least(claims: Sequence[Claim], phase: str) -> int:
-    """Return the minimum bytes that one place's claims take in a phase: of the alternating ones
-    only the largest is awake."""
+    """Return the minimum bytes that one place's claims take in a phase: among alternating ones only
+    the largest is awake."""
     base = 0
     turns = [0]
     for claim in claims:
@@ -215,12 +215,12 @@ def _listed(sizes: Sequence[tuple[str, int]]) -> str:
 
 
 def _together(devices: Sequence[str]) -> str:
-    """Return names of devices as text, more than two shortened to the first and the last."""
+    """Return device names as text, more than two shortened to the first and the last."""
     if len(devices) > 2:
         return f"{devices[0]} .. {devices[-1]}"
     return ", ".join(devices)
 
 
 def gib(count: int) -> str:
-    """Return a number of bytes as text, in GiB."""
+    """Return bytes as text, in GiB."""
     return f"{count / 2**30:.2f} GiB"

@@ -1,4 +1,4 @@
-"""The end of a node process (`raylet`) that was started here: noticed within milliseconds, and
+"""How a node process (`raylet`) that was started here ends: noticed within milliseconds, and
 survived by the driver.
 
 The node process owns the object store. Ray ends a process with code 1, without a message, at the
@@ -40,7 +40,7 @@ def call_at_end(pid: int, react: Callable[[], None]) -> None:
 
 
 def hold_store_connection() -> None:
-    """Replace this process's connections to an object store of Ray."""
+    """Replace this process's connections to Ray's object store."""
     for entry in Path("/proc/self/fd").iterdir():
         descriptor = int(entry.name)
         if Path(_peer(descriptor)).name.startswith(_STORE):

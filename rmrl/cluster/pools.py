@@ -1,4 +1,4 @@
-"""Resource pools: devices apart from the policy's, reserved for the engines of rewards
+"""Resource pools: devices apart from the policy's, reserved for reward engines
 (trainer.resource_pools).
 
 Reading the configuration needs no Ray; reserving does.
@@ -31,7 +31,7 @@ class PoolSize:
 
     @property
     def devices(self) -> int:
-        """Total number of devices."""
+        """How many devices in all."""
         return self.nnodes * self.n_gpus_per_node
 
 
@@ -51,14 +51,14 @@ def pool_sizes(resource_pools: Mapping[str, Any]) -> dict[str, PoolSize]:
 
 
 def node_count(trainer: TrainerConfig, pool: str | None) -> int:
-    """Return the machines of a pool, or those of the policy."""
+    """Return a pool's machines, or the policy's."""
     if pool is None:
         return trainer.nnodes
     return pool_sizes(trainer.resource_pools)[pool].nnodes
 
 
 def device_count(trainer: TrainerConfig, pool: str | None) -> int:
-    """Return the number of devices of `pool` (None: the policy's own); on CPU, of processes.
+    """Return how many devices `pool` has (None: the policy's own); on CPU, of processes.
 
     Raises ConfigError for malformed pools, KeyError for one that does not exist.
     """
@@ -95,12 +95,12 @@ class Pools:
     def host(
         self, pool: str, first: int, environment: Mapping[str, str], *, devices: int = 1
     ) -> RayHost:
-        """Return a host for processes that see `devices` devices of the pool, starting with the one
+        """Return a host for processes that see `devices` devices in the pool, starting with the one
         at `first`."""
         return self.allocations[pool].host(first, environment, devices=devices)
 
     async def release(self) -> None:
-        """Release all of them."""
+        """Release them all."""
         async with AsyncExitStack() as stack:
             for allocation in self.allocations.values():
                 stack.push_async_callback(allocation.release)

@@ -1,4 +1,4 @@
-"""The end of a process and of the processes it started."""
+"""How a process ends, and with it all that it started."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def family_of(process: psutil.Process) -> list[psutil.Process]:
 
 
 class Family:
-    """A process and its children, those included that it had when `remember` was called last: the
-    children of a process that has died are not found any more."""
+    """A process and its children, those included that it had when `remember` was called last: a
+    dead process's children are not found any more."""
 
     def __init__(self, process: psutil.Process) -> None:
         self.process = process
@@ -33,15 +33,15 @@ class Family:
         self._remembered = family_of(self.process)
 
     def members(self) -> list[psutil.Process]:
-        """Return all of them, the process first. A process id in use by a new process is another
+        """Return them all, the process first. A process id in use by a new process is another
         psutil.Process."""
         everyone = [self.process, *self._remembered, *family_of(self.process)]
         return list(dict.fromkeys(everyone))
 
 
 async def end_family(family: Sequence[psutil.Process], *, ends_by_itself_s: float = 0.0) -> None:
-    """Kill all processes of the family and wait until they are gone, at most `_GIVE_UP_S` for
-    each: one that waits for a device in the kernel cannot be killed.
+    """Kill all processes in the family and wait until they are gone, at most `_GIVE_UP_S` for each:
+    one that waits for a device in the kernel cannot be killed.
 
     `ends_by_itself_s`: seconds that the first one has to end before it is killed as well.
     """

@@ -50,8 +50,8 @@ class RayProcess:
 
     def remember_family(self) -> None:
         """Note the present children, so that `kill` ends them also where the process itself has
-        died before: its children are not known any more then. Those of a process on another node
-        are not visible here."""
+        died before: its children are not known any more then. Another node's are not visible
+        here."""
         if self.family is not None:
             self.family.remember()
 
@@ -63,9 +63,9 @@ class RayProcess:
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
         """Return the method's result.
 
-        The deadline counts from the last progress of the call, where the object counts it (method
+        The deadline counts from the call's last progress, where the object counts it (method
         `progress`), see `with_progress`. Raises EngineLostError when the process dies, StallError
-        past the deadline, and RmrlErrors of the method unchanged.
+        past the deadline, and the method's RmrlErrors unchanged.
         """
         try:
             return await self.result(method, *args, timeout_s=timeout_s, **kwargs)
@@ -75,8 +75,8 @@ class RayProcess:
             ) from error
 
     async def result(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
-        """Like `call`, but raises TimeoutError past the deadline, for callers with an error of
-        their own."""
+        """Like `call`, but raises TimeoutError past the deadline, for callers with their own
+        error."""
         return await _result(
             self.actor.call.remote(method, *args, **kwargs),
             call_name(self.name, method, args),
@@ -95,7 +95,7 @@ class RayProcess:
         return 0
 
     async def stream(self, method: str, *args: Any, timeout_s: float) -> AsyncIterator[Any]:
-        """Yield parts of an async generator as they come. The deadline holds for each part. Where
+        """Yield an async generator's parts as they come. The deadline holds for each part. Where
         the caller stops early, the generator is closed in its process first."""
         parts = self.actor.stream.options(num_returns="streaming").remote(method, *args)
         what = call_name(self.name, method, args)
@@ -122,7 +122,7 @@ class RayProcess:
             raise
 
     async def stacks(self) -> ProcessStacks | None:
-        """Return the stacks of the process, None when it does not answer within some seconds."""
+        """Return the process's stacks, None when it does not answer within some seconds."""
         with contextlib.suppress(RayError, TimeoutError):
             return await asyncio.wait_for(_future(self.actor.stacks.remote()), _STACKS_TIMEOUT_S)
         return None
@@ -219,7 +219,7 @@ async def _result(
     *,
     progress: Callable[[], Awaitable[int]] = _no_progress,
 ) -> Any:
-    """Return the result of an object reference. Raises TimeoutError past the deadline and in no
+    """Return what an object reference refers to. Raises TimeoutError past the deadline and in no
     other case."""
     try:
         return await with_progress(_future(reference), timeout_s=timeout_s, progress=progress)
@@ -229,8 +229,8 @@ async def _result(
 
 
 async def stalled(processes: Sequence[RayProcess], what: str, how: str) -> StallError:
-    """Return the error of a call past its deadline: the innermost frames of each process, and the
-    file with all stacks."""
+    """Return the error for a call past its deadline: each process's innermost frames, and the file
+    with all stacks."""
     stacks = await asyncio.gather(*(process.stacks() for process in processes))
     names = [process.name for process in processes]
     stacks_by_name = list(zip(names, stacks, strict=True))
@@ -249,8 +249,8 @@ async def stalled(processes: Sequence[RayProcess], what: str, how: str) -> Stall
 
 
 def call_name(process: str, method: str, args: Sequence[Any] = ()) -> str:
-    """Return the name of a call for messages. `on` forwards a call to one of several objects: its
-    own arguments name both."""
+    """Return a call's name for messages. `on` forwards a call to one of several objects: its own
+    arguments name both."""
     if method == "on":
         return ".".join((process, *map(str, args[:2])))
     return f"{process}.{method}"
@@ -275,8 +275,8 @@ def _future(reference: Any) -> Awaitable[Any]:
 
 
 def our_error(error: RayError, what: str) -> RmrlError:
-    """Translate Ray's error of the call `what` into one of rmrl; errors that the called object
-    raised stay what they are."""
+    """Translate Ray's error from the call `what` into rmrl's; errors that the called object raised
+    stay what they are."""
     if isinstance(error, RayActorError):
         return EngineLostError(f"the process of {what} died: {_last_line(error)}")
     if isinstance(error, RayTaskError):

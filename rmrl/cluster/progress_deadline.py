@@ -1,4 +1,4 @@
-"""Deadline of a call that counts from its last progress, not from its beginning."""
+"""A call's deadline that counts from its last progress, not from its beginning."""
 
 from __future__ import annotations
 

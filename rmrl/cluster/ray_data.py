@@ -1,5 +1,5 @@
-"""A stream of records through a pool of actors by Ray Data, which reads, schedules, holds back
-readers that are ahead of the actors, and repeats what a lost process or node had.
+"""Records streamed through an actor pool by Ray Data, which reads, schedules, holds back readers
+that are ahead of the actors, and repeats what a lost process or node had.
 
     readers (tasks) -> records -> worker(*arguments)(record) (actors on all nodes) -> results, in
       the order of the readers and of their records
@@ -54,9 +54,9 @@ def stream(
 ) -> Iterator[Record]:
     """Yield every record's result. Ray runs already.
 
-    `worker` makes the object of an actor from `arguments`; `workers`: number of actors, each with
-    `cpus` and `gpus`. Raises the RmrlErrors of workers, InfrastructureError for what Ray cannot
-    repeat, or has repeated 3 times.
+    `worker` makes an actor's object from `arguments`; `workers`: how many actors, each with `cpus`
+    and `gpus`. Raises the workers' RmrlErrors, InfrastructureError for what Ray cannot repeat, or
+    has repeated 3 times.
     """
     with execution_options():
         data = ray.data.read_datasource(
@@ -87,12 +87,12 @@ def stream(
 
 
 def cluster_actors(*, cpus: float, gpus: float = 0.0) -> int:
-    """Return how many actors with `cpus` and `gpus` each the nodes of the cluster have room for."""
+    """Return how many actors with `cpus` and `gpus` each the cluster's nodes have room for."""
     return actors_that_fit(ray.nodes(), cpus=cpus, gpus=gpus)
 
 
 def actors_that_fit(nodes: Iterable[Mapping[str, Any]], *, cpus: float, gpus: float = 0.0) -> int:
-    """Return the room of `nodes`, as `ray.nodes()` describes them. An actor is on one node."""
+    """Return `nodes`' room, as `ray.nodes()` describes them. An actor is on one node."""
     count = 0
     for node in nodes:
         if not node["Alive"]:
@@ -138,7 +138,7 @@ def _blocks(reader: Reader) -> Iterator[pa.Table]:
 
 
 class _OnTables:
-    """The object of an actor; takes and returns records as Arrow tables."""
+    """An actor's object; takes and returns records as Arrow tables."""
 
     def __init__(self, make: Callable[..., Worker], arguments: Sequence[Any]) -> None:
         self._make = make

@@ -88,7 +88,7 @@ def ray_session(settings: Mapping[str, Any], *, processes: int) -> Iterator[None
 
 
 def _watch(daemons: Daemons, *, joins: bool) -> ClusterWatch:
-    """Return the watch of the head and of this machine's node process, not yet started."""
+    """Return the watch on the head and this machine's node process, not yet started."""
     patience_s = ray_patience_s()
     watch = ClusterWatch(
         listeners=_listeners(),
@@ -114,7 +114,7 @@ def _watch(daemons: Daemons, *, joins: bool) -> ClusterWatch:
 
 
 def _listeners() -> list[Listener]:
-    """Return the listeners of the head and of this machine's node process."""
+    """Return the head's and this machine's node process's listeners."""
     context = ray.get_runtime_context()
     host, _, port = context.gcs_address.rpartition(":")
     head = Listener(
@@ -153,7 +153,7 @@ def _join(options: Mapping[str, Any]) -> None:
 
 
 def _start(options: Mapping[str, Any], before: Sequence[psutil.Process]) -> None:
-    """Start a cluster of this run's own. A start that fails is repeated once, its remains ended.
+    """Start this run's own cluster. A start that fails is repeated once, its remains ended.
 
     `before`: children that are not Ray's.
     """

@@ -1,4 +1,4 @@
-"""Python stacks of a process's threads and tasks, as text for an error message and for a file."""
+"""A process's Python stacks, threads and tasks, as text for an error message and for a file."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Stack:
 
     @property
     def call(self) -> tuple[Frame, ...]:
-        """Frames of the call that the thread runs, () where it runs none."""
+        """The call's frames that the thread runs, () where it runs none."""
         for i in reversed(range(len(self.frames))):
             if self.frames[i].file.endswith(_CARRIER):
                 return self.frames[i + 1 :]
@@ -71,7 +71,7 @@ class Stack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessStacks:
-    """All stacks of one process at one moment."""
+    """One process's stacks at one moment."""
 
     pid: int
     threads: tuple[Stack, ...]
@@ -79,8 +79,8 @@ class ProcessStacks:
     """Calls that wait for something on an event loop, frames of the object's own code alone."""
 
     def short(self) -> str:
-        """Return the innermost frames of the calls under way and of other busy threads; one line
-        each, innermost frame first."""
+        """Return the innermost frames for calls under way and other busy threads; one line each,
+        innermost frame first."""
         calls = [stack.frames for stack in self.waiting]
         busy: list[tuple[Frame, ...]] = []
         for stack in self.threads:
@@ -102,9 +102,9 @@ class ProcessStacks:
 
 
 def present_stacks(calls: Iterable[tuple[str, Any]] = ()) -> ProcessStacks:
-    """Return the stacks of this process, from any of its threads.
+    """Return this process's stacks, called from any thread.
 
-    `calls`: name and coroutine (or async generator) of the calls on an event loop.
+    `calls`: name and coroutine (or async generator) for the calls on an event loop.
     """
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     threads: list[Stack] = []
@@ -135,7 +135,7 @@ def present_stacks(calls: Iterable[tuple[str, Any]] = ()) -> ProcessStacks:
 def write_stacks(
     folder: Path, what: str, stacks: Iterable[tuple[str, ProcessStacks | None]]
 ) -> Path:
-    """Write all stacks to one file of `folder`, named by `what` and a number, and return its path.
+    """Write all stacks to one file in `folder`, named by `what` and a number, and return its path.
 
     Processes that gave no answer (None) are named too.
     """

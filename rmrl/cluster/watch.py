@@ -58,7 +58,7 @@ _RAY_PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """A process of Ray that listens on a TCP port as long as it lives.
+    """A Ray process that listens on a TCP port as long as it lives.
 
     A connection is made by the kernel, also while the process is too busy to accept it, and refused
     at once when the process is gone.
@@ -80,7 +80,7 @@ class Listener:
 
 @dataclass(slots=True, kw_only=True)
 class ClusterWatch:
-    """Counts failed probes of each listener. Times are those of `clock`, in seconds."""
+    """Counts each listener's failed probes. Times are `clock`'s, in seconds."""
 
     listeners: Sequence[Listener]
     tolerated_s: float = TOLERATED_S
@@ -100,7 +100,7 @@ class ClusterWatch:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def observe(self) -> bool:
-        """Probe every listener once, True if one of them counts as gone."""
+        """Probe every listener once, True if one counts as gone."""
         for listener in self.listeners:
             if listener.answers():
                 self._failures[listener.name] = 0
@@ -116,12 +116,11 @@ class ClusterWatch:
         return False
 
     def seconds_left(self, share: float) -> float:
-        """Seconds until `share` of Ray's timeout is over, 0 when it is."""
+        """Seconds until `share` of Ray's timeout is over, or 0."""
         return max(0.0, self._lost_at + share * self.patience_s - self.clock())
 
     def call_when_lost(self, callback: Callable[[], object]) -> None:
-        """Call `callback` from the thread of the watch, or at once when the cluster is already
-        lost."""
+        """Call `callback` from the watch's thread, or at once when the cluster is already lost."""
         with self._lock:
             if self.loss is None:
                 self._waiters.append(callback)
@@ -145,8 +144,8 @@ class ClusterWatch:
         return ClusterLostError(str(self.loss))
 
     def start(self) -> None:
-        """Probe from a thread of its own, until `stop` or the loss. Then end the driver in time
-        unless it ends by itself."""
+        """Probe from its own thread, until `stop` or the loss. Then end the driver in time unless
+        it ends by itself."""
         threading.Thread(target=self._run, name="rmrl-cluster-watch", daemon=True).start()
 
     def stop(self) -> None:
@@ -156,7 +155,7 @@ class ClusterWatch:
 
     @property
     def stopped(self) -> bool:
-        """True while Ray is being shut down: the end of a process is then no loss."""
+        """True while Ray is being shut down: a process that ends is then no loss."""
         return self._stop.is_set()
 
     def _run(self) -> None:
@@ -173,7 +172,7 @@ class ClusterWatch:
                 os._exit(ClusterLostError.exit_code)
 
     def lose(self, listener: Listener, since: float) -> None:
-        """Record that the process of `listener` is gone since then. Only the first loss counts."""
+        """Record that `listener`'s process is gone since then. Only the first loss counts."""
         with self._lock:
             if self.loss is not None:
                 return
@@ -227,14 +226,14 @@ def seconds_left(share: float) -> float:
 
 
 def keep_in_mind(sentence: str) -> None:
-    """Set what is on disk, for the error of a driver that has to end at once."""
+    """Set what is on disk, for a driver's error that has to end at once."""
     if _present is not None:
         _present.kept = sentence
 
 
 async def unless_lost(work: Awaitable[Result], *, until: float = 0.0) -> Result:
-    """Return the result of `work`. Raises ClusterLostError, with `work` cancelled, when the cluster
-    is lost first.
+    """Return `work`'s result. Raises ClusterLostError, with `work` cancelled, when the cluster is
+    lost first.
 
     `until`: share of Ray's timeout for which `work` may go on after the loss. Without a present
     cluster: just the result.
@@ -270,7 +269,7 @@ async def _outcome(
 ) -> Result:
     """Return the task's result, or raise the loss as an error.
 
-    A call that failed may be the first sign of a loss: the watch then has a few seconds to notice.
+    A call that failed may be a loss's first sign: the watch then has a few seconds to notice.
     """
     if not task.done():
         raise watch.error()

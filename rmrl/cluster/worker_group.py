@@ -1,5 +1,5 @@
-"""N processes that act together, one per device: the training group. They meet at an address of
-rank 0."""
+"""N processes that act together, one per device: the training group. They meet at rank 0's
+address."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ JOIN_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLocation:
-    """Node and devices of one rank."""
+    """One rank's node and devices."""
 
     node_id: str
     address: str
@@ -52,7 +52,7 @@ class Anchor:
         )
 
     def free_port(self) -> int:
-        """Return a port of this machine that nobody else is given while the anchor lives."""
+        """Return a port on this machine that nobody else is given while the anchor lives."""
         port = HeldPort()
         self._ports.append(port)
         return port.number
@@ -77,8 +77,8 @@ class Allocation:
         devices: int = 1,
         asynchronous: bool = False,
     ) -> RayHost:
-        """Return a host for processes on the node of `rank`, seeing `devices` devices from that
-        rank's on.
+        """Return a host for processes on `rank`'s node, seeing `devices` devices from that rank's
+        on.
 
         Raises InfrastructureError when those devices are spread over machines.
         """
@@ -104,7 +104,7 @@ class Allocation:
         )
 
     async def free_port(self) -> int:
-        """Return a free port on the node of rank 0."""
+        """Return a free port on rank 0's node."""
         return await self.anchors[0].call("free_port", timeout_s=60.0)
 
     async def release(self) -> None:
@@ -126,9 +126,8 @@ async def allocate_ranks(
     """Reserve devices (or CPU slots) for world_size / nnodes ranks on each of `nnodes` machines,
     for one on each where there are fewer ranks than machines.
 
-    Ranks of one machine are neighbours; those of this machine come first. Raises
-    InfrastructureError, which names `asked_by`, when the cluster cannot provide them within
-    `timeout_s`.
+    Ranks on one machine are neighbours; this machine's come first. Raises InfrastructureError,
+    which names `asked_by`, when the cluster cannot provide them within `timeout_s`.
     """
     nnodes = min(nnodes, world_size)
     per_node = world_size // nnodes
@@ -198,8 +197,8 @@ def _too_small(asked_by: str, per_node: int, nnodes: int, kind: str) -> str:
 
 
 def neighbours(locations: Sequence[RankLocation], *, first: str = "") -> list[int]:
-    """Return the locations' positions, those of one machine together: first node `first`, then
-    the nodes by their first location; devices ascending."""
+    """Return the locations' positions, one machine's together: first node `first`, then the nodes
+    by their first location; devices ascending."""
     nodes = list(dict.fromkeys(location.node_id for location in locations))
     nodes.sort(key=lambda node: node != first)
 
@@ -213,7 +212,7 @@ def neighbours(locations: Sequence[RankLocation], *, first: str = "") -> list[in
 
 @dataclass(frozen=True, slots=True)
 class WorkerGroup:
-    """The processes of all ranks."""
+    """All ranks' processes."""
 
     workers: Sequence[RayProcess]
 
@@ -223,8 +222,7 @@ class WorkerGroup:
         """Call the method on every rank at once, with that rank's own arguments, and return the
         results by rank.
 
-        Raises StallError past the deadline, with the stacks of every rank, also of those that have
-        finished.
+        Raises StallError past the deadline, with every rank's stacks, also where it has finished.
         """
         arguments = per_rank if per_rank is not None else [()] * len(self.workers)
         calls = [
@@ -240,8 +238,8 @@ class WorkerGroup:
             ) from error
 
     def stored(self, value: Any) -> Any:
-        """Return a reference to a value that several ranks get as an argument of `call`. It is
-        copied once for all of them. An argument is a reference itself or holds none."""
+        """Return a reference to a value that several ranks get as an argument to `call`. It is
+        copied once for all. An argument is a reference itself or holds none."""
         return self.workers[0].stored(value)
 
     async def kill(self) -> None:

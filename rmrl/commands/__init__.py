@@ -1,4 +1,4 @@
-"""The commands of rmrl, a file each. To add one, write a `Command` and its line in this table."""
+"""rmrl's commands, a file each. To add one, write a `Command` and its line in this table."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _FAILED = 1
 
 
 class Audit(KeyCommand[AuditConfig, "CheckedAudit", "Result"]):
-    """A reward of the section `reward`, or a function: FILE.py::NAME, package.module:NAME. Without
+    """A reward in the section `reward`, or a function: FILE.py::NAME, package.module:NAME. Without
     data.files it is tried on word problems that are made here. The exit code is 0 where no check
     failed, 1 where one did, 2 where the audit could not run."""
 
@@ -48,7 +48,7 @@ class Audit(KeyCommand[AuditConfig, "CheckedAudit", "Result"]):
         return code if code in (0, _FAILED, INTERRUPTED) else _COULD_NOT_RUN
 
     def start(self, words: Sequence[str]) -> int:
-        """Put the keys in the place of their short forms."""
+        """Put the keys where their short forms stood."""
         return super().start(key_words(words))
 
     def check(self, settings: AuditConfig) -> CheckedAudit:
@@ -75,7 +75,7 @@ class Audit(KeyCommand[AuditConfig, "CheckedAudit", "Result"]):
 
 
 def key_words(words: Sequence[str]) -> list[str]:
-    """Return the words with keys in the place of FILE.py::NAME, label= and against=. Raises
+    """Return the words with keys where they had FILE.py::NAME, label= and against=. Raises
     ConfigError for a second function."""
     keys: list[str] = []
     functions: list[str] = []

@@ -190,7 +190,7 @@ def _ago(moment: float) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text of a model without control characters, which would steer the terminal."""
+    """Return a model's text without control characters, which would steer the terminal."""
     if len(text) > _MOST_CHARACTERS:
         text = f"{text[: _MOST_CHARACTERS - 3]}..."
     return "".join(char if char.isprintable() else "\ufffd" for char in text)

@@ -46,7 +46,7 @@ class Calibrate(KeyCommand[CalibrateConfig, "CheckedCalibration", Mapping[str, A
         return run_calibrate(checked)
 
     def show(self, checked: CheckedCalibration, result: Mapping[str, Any]) -> None:
-        """Print the figures of each map."""
+        """Print each map's figures."""
         from rmrl.evaluation.calibrate.calibration_tables import console
 
         print(console(result), flush=True)

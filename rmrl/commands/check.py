@@ -40,7 +40,7 @@ _ESTIMATED_RESPONSES = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Displays and measurements of one check."""
+    """What one check displays and measures."""
 
     checked: CheckedScoring
     rows: list[ResponseRow]
@@ -52,12 +52,12 @@ class Plan:
 
 
 class Check(FlagCommand[Plan, None]):
-    """The first takes rows with responses, as `rmrl score` does. The second takes the prompts of
-    training, with the reference answer as the response. Displayed for a row of every data source
-    and each reward: what the reward reads, what it answers, the score read out of that, and the
+    """The first takes rows with responses, as `rmrl score` does. The second takes training's
+    prompts, with the reference answer as the response. Displayed for a row from every data source
+    and each reward: what the reward reads, what it answers, the score read from that, and the
     seconds it took. Rewards that compute in bfloat16 or float16 are scored on a few rows
     (--shift-rows) together and one by one: how far do their scores move? Last comes an estimate:
-    seconds and tokens for one step of the run, or for a thousand responses of the file."""
+    seconds and tokens for one training step, or for a thousand responses in the file."""
 
     usage = "[key=value ...] [flags]"
     examples = (
@@ -74,7 +74,7 @@ class Check(FlagCommand[Plan, None]):
     }
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the flags; keys are those of scoring or training."""
+        """Declare the flags; keys are scoring's or training's."""
         parser.add_argument(
             "--rows",
             type=_at_least(1),
@@ -240,7 +240,7 @@ def _of_training(arguments: argparse.Namespace) -> Plan:
 
 
 def _step(training: Checked, *, count: int) -> Workload:
-    """Return one step of a run. Each reward is measured on `count` responses."""
+    """Return one training step. Each reward is measured on `count` responses."""
     from rmrl.offline.estimate import Workload, step_rows
     from rmrl.telemetry.clock import rough_duration
     from rmrl.tokenizer import policy_tokenizer
@@ -281,7 +281,7 @@ def _step(training: Checked, *, count: int) -> Workload:
 
 
 def _compared_count(arguments: argparse.Namespace, specs: Sequence[RewardSpec]) -> int:
-    """Return the number of rows to score in two ways: none where no reward computes in reduced
+    """Return how many rows to score in two ways: none where no reward computes in reduced
     precision."""
     from rmrl.offline.batch_dependence import reduced_types
 

@@ -1,4 +1,4 @@
-"""The shape of a command: settings -> check -> run -> show."""
+"""A command's shape: settings -> check -> run -> show."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ REWARD_KEYS = MODEL_KEYS | {
 
 
 class Command(Generic[Settings, Checked, Result]):
-    """A command of the console. Errors of ours end each part with one message and their exit code.
+    """A console command. Errors of ours end each part with one message and their exit code.
 
     Import torch, Ray and the like inside the methods, so that a mistyped key is reported at once.
     """
@@ -82,7 +82,7 @@ class Command(Generic[Settings, Checked, Result]):
         return "\n\n".join(filter(None, parts))
 
     def start(self, words: Sequence[str]) -> int:
-        """Read the settings from the words of a command line and carry them out."""
+        """Read the settings from a command line's words and carry them out."""
         raise NotImplementedError
 
     def carry_out(self, settings: Settings) -> int:
@@ -109,7 +109,7 @@ class KeyCommand(Command[Root, Checked, Result]):
 
     def start(self, words: Sequence[str]) -> int:
         """Compose the configuration and carry it out, or do what flags ask for. Return the highest
-        exit code of a sweep's jobs."""
+        exit code among a sweep's jobs."""
         codes = [0]
         flags = [word for word in words if word.startswith("-")]
         if flags and flags[0] in ("-h", "--help"):
@@ -151,7 +151,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class FlagCommand(Command[argparse.Namespace, Checked, Result]):
-    """A command with flags of its own."""
+    """A command with its own flags."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare words and flags."""
@@ -162,7 +162,7 @@ class FlagCommand(Command[argparse.Namespace, Checked, Result]):
         return parser.parse_intermixed_args(words)
 
     def parser(self) -> argparse.ArgumentParser:
-        """Return the parser of the command line."""
+        """Return the command line's parser."""
         parser = _Parser(
             prog=f"rmrl {self.name}", description=self.about(), example=self.examples[0]
         )
@@ -179,7 +179,7 @@ class FlagCommand(Command[argparse.Namespace, Checked, Result]):
 
 
 def count(text: str) -> int:
-    """A whole number of at least 1."""
+    """A whole number, at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(
             f"'{text}' is not a number of rows; give a whole number of at least 1"

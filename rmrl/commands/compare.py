@@ -45,7 +45,7 @@ class Compare(KeyCommand[CompareConfig, "CheckedComparison", Mapping[str, Any]])
     _sections: Sequence[Path] = ()
 
     def start(self, words: Sequence[str]) -> int:
-        """Take the two sections out of the words."""
+        """Take the two sections from the words."""
         if {"-h", "--help"}.isdisjoint(words):
             line = command_line(words)
             names, overrides = sorted_arguments(line.overrides)
@@ -74,7 +74,7 @@ class Compare(KeyCommand[CompareConfig, "CheckedComparison", Mapping[str, Any]])
 
 def sorted_arguments(given: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the two sections and the overrides; data=FILE is short for data.files=FILE, and
-    reward=FILE is a section as well. Raises ConfigError for another number of sections."""
+    reward=FILE is a section as well. Raises ConfigError unless there are two."""
     sections: list[str] = []
     overrides: list[str] = []
     for before, text in zip(["", *given], given, strict=False):

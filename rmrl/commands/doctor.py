@@ -27,7 +27,7 @@ class Doctor(FlagCommand[argparse.Namespace, list[Finding]]):
     examples = ("rmrl doctor", "rmrl doctor packages storage")
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the names of checks, and --json."""
+        """Declare the checks' names, and --json."""
         parser.add_argument(
             "checks",
             nargs="*",
@@ -37,7 +37,7 @@ class Doctor(FlagCommand[argparse.Namespace, list[Finding]]):
         parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
     def check(self, settings: argparse.Namespace) -> argparse.Namespace:
-        """Refuse names of no check."""
+        """Refuse names that no check has."""
         for name in settings.checks:
             if name not in CHECKS:
                 raise ConfigError(f"nothing to check is named '{name}'{did_you_mean(name, NAMES)}")

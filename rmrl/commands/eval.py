@@ -1,4 +1,4 @@
-"""`rmrl eval`: figures of judges and reward models on a benchmark."""
+"""`rmrl eval`: judges' and reward models' figures on a benchmark."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Eval(KeyCommand[EvalConfig, "CheckedEval", "Evaluation"]):
         return run_eval(checked)
 
     def show(self, checked: CheckedEval, result: Evaluation) -> None:
-        """Print the tables of the report."""
+        """Print the report's tables."""
         from rmrl.evaluation.eval_tables import console
 
         print(console(result.numbers), flush=True)

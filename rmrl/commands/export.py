@@ -1,4 +1,4 @@
-"""`rmrl export`: a checkpoint of training, or a reward model of another trainer, as a Hugging Face
+"""`rmrl export`: a training checkpoint, or another trainer's reward model, as a Hugging Face
 folder."""
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class ExportConfig:
 
 
 class Export(Command[ExportConfig, ExportConfig, "Exported"]):
-    """It needs neither the machines nor the run's number of processes, and no Ray. The written
-    folder is reloaded and compared with the checkpoint by the logits of a few tokens."""
+    """It needs neither the machines nor as many processes as the run, and no Ray. The written
+    folder is reloaded and compared with the checkpoint by a few tokens' logits."""
 
     examples = (
         "rmrl export checkpoint=runs/demo/smollm2/checkpoints/step_000010 out=exported",
@@ -123,7 +123,7 @@ class Export(Command[ExportConfig, ExportConfig, "Exported"]):
 
 def parse(arguments: Sequence[str]) -> ExportConfig:
     """Parse key=value arguments. Raises ConfigError with every unknown or missing key, or for a
-    value of a wrong type."""
+    value with a wrong type."""
     names = [entry.name for entry in fields(ExportConfig)]
     problems: list[str] = []
     given: set[str] = set()

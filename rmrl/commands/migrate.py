@@ -1,4 +1,4 @@
-"""`rmrl migrate`: command lines of verl as those of rmrl."""
+"""`rmrl migrate`: verl's command lines as rmrl's."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rmrl.errors import ConfigError
 
 class Migrate(FlagCommand[str, list[Migrated]]):
     """The differences follow the command as comments, so that `rmrl migrate run.sh > new.sh` writes
-    a script. Settings without a counterpart in rmrl are left out of the command and listed with
-    what to use instead. The exit code is 2 then."""
+    a script. Settings without a counterpart in rmrl are left out and listed with what to use
+    instead. The exit code is 2 then."""
 
     usage = "[SCRIPT]"
     examples = (
@@ -39,7 +39,7 @@ class Migrate(FlagCommand[str, list[Migrated]]):
             ) from error
 
     def run(self, checked: str) -> list[Migrated]:
-        """Translate each command of the script."""
+        """Translate each command in the script."""
         return migrate(checked)
 
     def show(self, checked: str, result: list[Migrated]) -> int:

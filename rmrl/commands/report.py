@@ -27,7 +27,7 @@ class Report(FlagCommand[argparse.Namespace, Path]):
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the sources and the sizes of the page."""
+        """Declare the page's sources and sizes."""
         parser.add_argument(
             "all_words",
             nargs="+",
@@ -65,7 +65,7 @@ class Report(FlagCommand[argparse.Namespace, Path]):
         )
 
     def check(self, settings: argparse.Namespace) -> argparse.Namespace:
-        """Tell files from names of columns."""
+        """Tell files from column names."""
         words = settings.all_words
         settings.words = [word for word in words if names_columns(word)]
         others = [word for word in words if not names_columns(word)]

@@ -18,8 +18,8 @@ _DRY_RUN = "--dry-run"
 
 
 class Score(KeyCommand[ScoreConfig, "CheckedScoring", "Summary | str"]):
-    """With --dry-run it prints how many requests and tokens that is and the first input of each
-    model, and starts and writes nothing."""
+    """With --dry-run it prints how many requests and tokens that is and each model's first input,
+    and starts and writes nothing."""
 
     examples = (
         "python -m rmrl.main_score reward.models=[gsm8k,math_verify] reward.weights=[0.3,0.5] \\",
@@ -39,7 +39,7 @@ class Score(KeyCommand[ScoreConfig, "CheckedScoring", "Summary | str"]):
     _is_dry = False
 
     def start(self, words: Sequence[str]) -> int:
-        """Take --dry-run out of the words, which Hydra does not know."""
+        """Take --dry-run from the words, which Hydra does not know."""
         self._is_dry = _DRY_RUN in words
         return super().start([word for word in words if word != _DRY_RUN])
 

@@ -1,4 +1,4 @@
-"""`rmrl serve`: an HTTP server of rewards."""
+"""`rmrl serve`: an HTTP server for rewards."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ from rmrl.errors import ConfigError
 class Show(FlagCommand[argparse.Namespace, str]):
     """The first displays the first responses, the second the five lowest rewards on which two
     components differ. The third says where prompt and response stand, in a file that does not say
-    it itself. The fourth lists the catalogue of presets with licences and papers, the fifth the
-    kinds of rewards. Conditions name columns: reward, <component>, status_<component>, step, ...
-    (see --columns)."""
+    it itself. The fourth lists the preset catalogue with licences and papers, the fifth the reward
+    kinds. Conditions name columns: reward, <component>, status_<component>, step, ... (see
+    --columns)."""
 
     usage = "FILE [flags]"
     examples = (

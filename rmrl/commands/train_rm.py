@@ -50,7 +50,7 @@ class TrainRm(KeyCommand[RewardTrainingConfig, "CheckedRewardTraining", "Trained
         return run(checked, config_text=to_yaml(checked.config))
 
     def show(self, checked: CheckedRewardTraining, result: Trained) -> None:
-        """Print the table of the held-out rows, and what to type next."""
+        """Print the table for the held-out rows, and what to type next."""
         from rmrl.reward_training.results import console
 
         print(console(checked, result.report), flush=True)

@@ -1,4 +1,4 @@
-"""Checks of a typed configuration that need no file, model or device."""
+"""Checks on a typed configuration that need no file, model or device."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _batches(config: Config) -> Iterator[str]:
 
 
 def _checkpoints(config: Config) -> Iterator[str]:
-    """Contents of checkpoints, and the number to keep."""
+    """What checkpoints hold, and how many to keep."""
     keep = config.trainer.max_actor_ckpt_to_keep
     if keep is not None and keep < 1:
         yield (
@@ -146,7 +146,7 @@ def _corrections(config: Config) -> Iterator[str]:
 
 
 def _policy_loss(config: Config) -> Iterator[str]:
-    """Bounds of FIPO's weights, and a KL term to weigh."""
+    """FIPO's weight bounds, and a KL term to weigh."""
     actor = config.actor_rollout_ref.actor
     choice = actor.policy_loss
     if choice.loss_mode == "fipo" and choice.fipo_weight_low > choice.fipo_weight_high:
@@ -163,7 +163,7 @@ def _policy_loss(config: Config) -> Iterator[str]:
 
 
 def _kl_control(config: Config) -> Iterator[str]:
-    """Divisors and factors of the adaptive controller."""
+    """The adaptive controller's divisors and factors."""
     control = config.algorithm.kl_ctrl
     if control.type != "adaptive":
         return
@@ -179,7 +179,7 @@ def _kl_control(config: Config) -> Iterator[str]:
 
 
 def _placement(config: Config) -> Iterator[str]:
-    """Device pools of rollout and critic, and settings that need a pool."""
+    """Rollout's and critic's device pools, and settings that need a pool."""
     rollout = config.actor_rollout_ref.rollout
     trainer = config.trainer
     for key, pool in (

@@ -1,5 +1,4 @@
-"""Problems of section `reward` that concern several of its keys, in training and in offline
-scoring alike.
+"""Problems in section `reward` that concern several keys, in training and in offline scoring alike.
 
 Names, kinds and the ways to combine are checked where they are resolved.
 """

@@ -1,4 +1,4 @@
-"""The words of a command line: overrides, a user's own configuration files, and flags of Hydra."""
+"""A command line's words: overrides, a user's own configuration files, and flags of Hydra."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class CommandLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One override of a command line."""
+    """One override on a command line."""
 
     key: str
     """Dotted, without the + in front."""
@@ -78,8 +78,8 @@ class Setting:
 
 
 def command_line(arguments: Sequence[str]) -> CommandLine:
-    """Sort the words of a command line. --config-path, for which training has another meaning
-    (`rmrl.config.compat.files`), is another name of --config-dir."""
+    """Sort a command line's words. --config-path, for which training has another meaning
+    (`rmrl.config.compat.files`), is another name for --config-dir."""
     folder, rest = pop_flag(arguments, FOLDER + PATH)
     name, rest = pop_flag(rest, NAME)
     return CommandLine(
@@ -111,23 +111,23 @@ def malformed(word: str, reason: str) -> str:
 
 
 def names_data(value: str) -> bool:
-    """Return whether a value is the name of a data file."""
+    """Return whether a value names a data file."""
     return value.endswith(DATA_SUFFIXES)
 
 
 def names_columns(word: str) -> bool:
-    """Return whether a word says where the values of a row stand: data.columns={prompt: question},
+    """Return whether a word says where a row's values stand: data.columns={prompt: question},
     data.columns.prompt=question, or an older key."""
     return word.startswith(_COLUMN_KEYS)
 
 
 def is_flag(word: str, before: str) -> bool:
-    """Return whether a word is a flag of Hydra or, behind one, its value."""
+    """Return whether a word is a Hydra flag or, behind one, its value."""
     return word.startswith("-") or (before.startswith("-") and "=" not in word)
 
 
 def pop_flag(arguments: Sequence[str], names: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Return (value of the flag or None, the other arguments), for `--flag value` and
+    """Return (the flag's value or None, the other arguments), for `--flag value` and
     `--flag=value`. Raises ConfigError for a flag without a value."""
     value: str | None = None
     rest: list[str] = []
@@ -144,8 +144,8 @@ def pop_flag(arguments: Sequence[str], names: Sequence[str]) -> tuple[str | None
 
 
 def add_file_flags(parser: argparse.ArgumentParser) -> None:
-    """Add --config-dir and --config-name to an entry that has flags of its own, and --config-path,
-    which some command lines of training have."""
+    """Add --config-dir and --config-name to an entry that has its own flags, and --config-path,
+    which some training command lines have."""
     parser.add_argument(
         *FOLDER, metavar="DIR", help="folder of your own YAML files; reward=NAME is DIR/reward/NAME"
     )
@@ -154,7 +154,7 @@ def add_file_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def file_flags(options: argparse.Namespace) -> list[str]:
-    """Return the words of the flags that `add_file_flags` added."""
+    """Return the words for the flags that `add_file_flags` added."""
     words: list[str] = []
     for names in (FOLDER, PATH, NAME):
         value = getattr(options, names[0].lstrip("-").replace("-", "_"))

@@ -1,4 +1,4 @@
-"""Secrets of a command line, hidden before it is recorded or printed."""
+"""A command line's secrets, hidden before it is recorded or printed."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _ELSEWHERE = "${"
 
 
 def hide_secrets(words: Sequence[str]) -> list[str]:
-    """Return the words of a command line with `<secret>` for each value under a name such as
-    api_key, HF_TOKEN, password or Authorization, for user and password of an address, and for
-    tokens that are known by their shape."""
+    """Return a command line's words with `<secret>` for each value under a name such as api_key,
+    HF_TOKEN, password or Authorization, for user and password in an address, and for tokens that
+    are known by their shape."""
     shown: list[str] = []
     is_secret = False
     for word in words:
@@ -83,7 +83,7 @@ def _hidden_in(text: str) -> str:
 
 
 def _is_secret(name: str) -> bool:
-    """Return whether values under this name are secret, by the last words of its last part."""
+    """Return whether values under this name are secret, by the last words in its last part."""
     parts = _PARTS.findall(name.rpartition(".")[2])
     words = [part.lower() for part in parts]
     last = words[-1:]

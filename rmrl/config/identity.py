@@ -1,4 +1,4 @@
-"""Identity of a job: its configuration without the keys that may change when it is resumed."""
+"""A job's identity: its configuration without the keys that may change when it is resumed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _ABSENT = "(not set)"
 
 
 def changeable_keys(config: Any) -> frozenset[str]:
-    """Return the keys whose fields are declared `may_change`: devices, memory, time limits, length
-    of the job and output. The name of a section covers all keys below it."""
+    """Return the keys whose fields are declared `may_change`: devices, memory, time limits, how
+    long the job is, and output. A section's name covers all keys below it."""
     return frozenset(key for key, entry in keys_of(config) if may_change(entry))
 
 
 def identify(config: object, changeable: Collection[str]) -> dict[str, Any]:
-    """Flatten the configuration to {"data.train_files": ...}, without the keys that may change (the
-    name of a section covers all keys below it)."""
+    """Flatten the configuration to {"data.train_files": ...}, without the keys that may change (a
+    section's name covers all keys below it)."""
     tree: Any = asdict(config) if is_dataclass(config) and not isinstance(config, type) else config
     # Through JSON and back, so that the values compare as a file holds them (tuples become lists,
     # paths become text).
@@ -41,7 +41,7 @@ def differences(
     saved: Mapping[str, Any], current: Mapping[str, Any], changeable: Collection[str]
 ) -> list[str]:
     """Return lines such as "data.seed: 1 there, 2 here", for keys that may not change. "there" is
-    the value of `saved`."""
+    `saved`'s value."""
     lines: list[str] = []
     for key in sorted(saved.keys() | current.keys()):
         before = saved.get(key, _ABSENT)

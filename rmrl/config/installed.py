@@ -20,7 +20,7 @@ _TORCH_FOR_CPUS = "https://download.pytorch.org/whl/cpu"
 
 def install_line(extra: str) -> str:
     """Return the command that adds an extra to an environment that has rmrl-toolkit: pip looks for
-    the parts of the extra alone, and not for rmrl-toolkit, which no index has."""
+    the extra's parts alone, and not for rmrl-toolkit, which no index has."""
     if extra == "cpu":  # vLLM's CPU build requires a torch that the public index lacks
         return f'pip install --extra-index-url {_TORCH_FOR_CPUS} "{OWN_DISTRIBUTION}[cpu]"'
     return f'pip install "{OWN_DISTRIBUTION}[{extra}]"'
@@ -30,8 +30,8 @@ def other_rmrl_problem() -> str:
     """Return a sentence where another distribution installs files into the import package `rmrl`,
     else "".
 
-    The name `rmrl` of the public index is another program. Installed into one environment, the
-    files of the two overwrite each other.
+    On the public index `rmrl` is another program. Installed into one environment, their files
+    overwrite each other.
     """
     owners: set[str] = set()
     for name in packages_distributions().get("rmrl", []):
@@ -49,7 +49,7 @@ def other_rmrl_problem() -> str:
 
 
 def refuse_other_rmrl() -> None:
-    """Raise ConfigError with the sentence of `other_rmrl_problem`."""
+    """Raise ConfigError with `other_rmrl_problem`'s sentence."""
     problem = other_rmrl_problem()
     if problem:
         raise ConfigError(problem)
@@ -68,7 +68,7 @@ def left_out_problem(error: ModuleNotFoundError) -> str:
 
 
 def companion_problem(error: BaseException | str) -> str:
-    """Return a sentence where an import failed because of a companion of torch, such as "operator
+    """Return a sentence where an import failed because of torch's companion, such as "operator
     torchvision::nms does not exist", else "". Causes behind the error count."""
     if isinstance(error, BaseException):
         texts: list[str] = []

@@ -1,8 +1,8 @@
-"""Composition of a command line into typed objects by Hydra, with all problems reported at once.
+"""Hydra composes a command line into typed objects, with all problems reported at once.
 
-Every command composes in one way, with and without files of the user's own; Hydra's own entry,
-which ends any error with a traceback and exit code 1, only prints (`--cfg job`). No other module
-below the entries imports hydra.
+Every command composes in one way, with and without the user's own files; Hydra's own entry, which
+ends any error with a traceback and exit code 1, only prints (`--cfg job`). No other module below
+the entries imports hydra.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def shipped(folder: str) -> Path:
 
 
 class _OwnFiles(SearchPathPlugin):
-    """Hydra's way to further folders of configuration files: that of --config-dir, after ours."""
+    """Hydra's way to further configuration folders: --config-dir's, after ours."""
 
     folder: ClassVar[Path | None] = None
 
@@ -104,8 +104,8 @@ def register() -> None:
 
 @contextmanager
 def _initialised(folder: Path | None) -> Iterator[None]:
-    """Have Hydra find our files and those of `folder` in the block. Raises ConfigError where there
-    is no such folder."""
+    """Have Hydra find our files and `folder`'s in the block. Raises ConfigError where there is no
+    such folder."""
     if folder is not None and not folder.is_dir():
         raise ConfigError(
             f"--config-dir={folder}: no such folder; give one with YAML files of your own, or a"
@@ -135,8 +135,8 @@ def compose_config(arguments: Sequence[str], root: type[Root] = Config) -> Root:
 
 
 def starts_training(arguments: Sequence[str]) -> bool:
-    """Return whether the file of --config-name is a configuration of training, False without one.
-    Raises ConfigError where it cannot be composed."""
+    """Return whether --config-name's file is a training configuration, False without one. Raises
+    ConfigError where it cannot be composed."""
     line = command_line(own_arguments(arguments))
     if line.name is None:
         return False
@@ -145,8 +145,8 @@ def starts_training(arguments: Sequence[str]) -> bool:
 
 
 def _prepared(arguments: Sequence[str], root: type) -> CommandLine:
-    """Return the command line with overrides as Hydra takes them. A file's section is among
-    them, under a name of our own. Raises ConfigError with all problems that show before composing.
+    """Return the command line with overrides as Hydra takes them. A file's section is among them,
+    under our own name. Raises ConfigError with all problems that show before composing.
     """
     if root is Config:
         arguments = own_arguments(arguments)
@@ -173,7 +173,7 @@ def _prepared(arguments: Sequence[str], root: type) -> CommandLine:
 
 
 def _section_file(text: str, folder: Path | None) -> Path | None:
-    """Return the file of `reward=path/to/section.yaml`, None for any other word."""
+    """Return the file in `reward=path/to/section.yaml`, None for any other word."""
     key, _, value = text.partition("=")
     value = value.strip("'\"")
     if key.lstrip("+") == SECTION and is_section_file(value):
@@ -182,7 +182,7 @@ def _section_file(text: str, folder: Path | None) -> Path | None:
 
 
 def _added(text: str, root: type) -> str:
-    """Return `reward=name` as `+reward=name`: a file of a section is added to those that are
+    """Return `reward=name` as `+reward=name`: a section's file is added to all that are
     composed."""
     override, _ = _parse(text)
     if override is None or text.startswith(("+", "~")) or "." in override.key_or_group:
@@ -220,8 +220,8 @@ def _raw(name: str, overrides: Sequence[str], folder: Path | None) -> DictConfig
 
 
 def normalise(overrides: Sequence[str], root: type = Config) -> list[str]:
-    """Return overrides in the form that Hydra requires: keys of verl replaced by those of rmrl,
-    entries of free-form sections with "++".
+    """Return overrides in the form that Hydra requires: verl's keys replaced by rmrl's, free-form
+    sections' entries with "++".
 
     Raises ConfigError with every unknown, refused or malformed one. Flags ("--cfg") pass through.
     Keys without effect are logged.
@@ -275,9 +275,9 @@ def parse(overrides: Sequence[str]) -> tuple[list[Setting], list[str]]:
 def run_command(
     arguments: Sequence[str], run: Callable[[Root], object], root: type[Root] = Config
 ) -> None:
-    """Call `run` with the configuration of a command line, which may have Hydra's own flags: --cfg
-    job prints the configuration, --help the keys, --multirun sweeps. Errors as `compose_config`,
-    and those of `run`."""
+    """Call `run` with a command line's configuration, which may have Hydra's own flags: --cfg job
+    prints the configuration, --help the keys, --multirun sweeps. Errors as `compose_config`, and
+    `run`'s."""
     line = _prepared(arguments, root)
     flags = line.flags
     if flags & _SWEEP:
@@ -319,7 +319,7 @@ def _print(line: CommandLine, root: type) -> None:
 
 
 def _sweep(line: CommandLine, run: Callable[[Root], object], root: type[Root]) -> None:
-    """Call `run` for each job of --multirun. Raises SweepError at the end where some failed."""
+    """Call `run` for each --multirun job. Raises SweepError at the end where some failed."""
     overrides = line.without_flags().overrides
     constant = {setting.key for setting in parse(overrides)[0] if setting.plain}
     jobs: list[str] = []
@@ -397,7 +397,7 @@ def _section_problem(name: str, folder: Path | None, error: Exception) -> str:
 
 
 def _sentence(error: Exception, config_name: str, folder: Path | None) -> str:
-    """Return a sentence on an error of composing that no single override is to blame for."""
+    """Return a sentence on a composing error that no single override is to blame for."""
     if not isinstance(error, MissingConfigException):
         return f"{config_name}.yaml: {_cause(error)}"
     if error.missing_cfg_file != config_name:
@@ -439,8 +439,8 @@ def _parse(text: str) -> tuple[Override | None, str]:
 
 
 def _may_be_of_verl(setting: Setting, root: type) -> bool:
-    """Return whether to look the key up in the table of verl's keys: for commands other than
-    training only a key that their own configuration lacks."""
+    """Return whether to look the key up in verl's key table: for commands other than training only
+    a key that their own configuration lacks."""
     if setting.key == RECIPE or re.split(r"[/.]", setting.key)[0] == "hydra":
         return False
     return root is Config or unknown_key(root, setting.key) is not None

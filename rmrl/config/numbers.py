@@ -1,4 +1,4 @@
-"""Checks of single values as a user typed them."""
+"""Checks on single values as a user typed them."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def is_pair(value: Any) -> TypeGuard[tuple[float, float]]:
-    """Whether this is a list or tuple of two finite numbers."""
+    """Whether this is a list or tuple with two finite numbers."""
     return isinstance(value, list | tuple) and len(value) == 2 and all(map(is_number, value))

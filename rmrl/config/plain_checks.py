@@ -12,13 +12,12 @@ from rmrl.config.schema.fields import rule_of
 
 
 def look_up(config: Any, key: str) -> Any:
-    """Return the value of a dotted key. Raises AttributeError for a key that does not exist."""
+    """Return a dotted key's value. Raises AttributeError for a key that does not exist."""
     return operator.attrgetter(key)(config)
 
 
 def keys_of(config: Any, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any]]]:
-    """Yield dotted key and field for every entry of a configuration, those of its sections
-    included."""
+    """Yield dotted key and field for every entry in a configuration, its sections' included."""
     for entry in dataclasses.fields(config):
         key = f"{prefix}{entry.name}"
         yield key, entry
@@ -46,7 +45,7 @@ def folder_problems(out: str | None, holds: str, *, example: str) -> Iterator[st
 
 
 def confidence_problems(key: str, confidence: float) -> Iterator[str]:
-    """Yield a sentence where the confidence of intervals is no share strictly between 0 and 1."""
+    """Yield a sentence where the intervals' confidence is no share strictly between 0 and 1."""
     if not 0 < confidence < 1:
         yield f"{key}={confidence}: give a number between 0 and 1, e.g. 0.95"
 

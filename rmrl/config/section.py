@@ -1,5 +1,5 @@
-"""The section `reward` in a YAML file of its own, or in one that holds it among others, such as the
-config.yaml of a run."""
+"""The section `reward` in its own YAML file, or in one that holds it among others, such as a run's
+config.yaml."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _SUFFIXES = (".yaml", ".yml")
 
 
 def is_section_file(text: str) -> bool:
-    """Return whether a value of `reward=` names a file, rather than a section of --config-dir."""
+    """Return whether a value of `reward=` names a file, rather than a section in --config-dir."""
     return text.endswith(_SUFFIXES)
 
 
 def section_path(text: str, folder: Path | None) -> Path:
-    """Return the file that a word names: a path, or without one a section of --config-dir, which
+    """Return the file that a word names: a path, or without one a section in --config-dir, which
     lies in the folder `reward` there."""
     path = Path(text).expanduser()
     if folder is None or path.exists():
@@ -59,7 +59,7 @@ def read_section(path: Path) -> dict[str, Any]:
 
 def _older_problem(content: Mapping[str, Any], reward: RewardConfig) -> str:
     """Return a sentence where a section with older names has a reward that `reward` lacks; "" else.
-    The config.yaml of a run has both: its section `reward` holds the translation."""
+    A run's config.yaml has both: its section `reward` holds the translation."""
     sections: list[Mapping[str, Any]] = []
     for name in ("custom_reward_function", "reward_model"):
         section = content.get(name)

@@ -1,5 +1,5 @@
-"""Plain values and composed configurations as the dataclasses of the schema, with a sentence for
-every key that these lack."""
+"""Plain values and composed configurations as the schema's dataclasses, with a sentence for every
+key that these lack."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Root = TypeVar(
 
 
 def config_of(content: Mapping[str, Any], root: type[Root]) -> Root:
-    """Build a typed configuration from sections of plain Python values; absent keys have defaults.
+    """Build a typed configuration from sections in plain Python values; absent keys have defaults.
 
     Raises ConfigError with every unknown key (with the nearest known one), or for wrong types.
     """
@@ -82,7 +82,7 @@ def _unknown_keys(
 
 
 def unknown_key(schema: type, key: str, value: Any = None) -> str | None:
-    """Return a sentence when `key` (dotted) is not a field of the dataclass tree, or is to be a
+    """Return a sentence when `key` (dotted) is not a field in the dataclass tree, or is to be a
     mapping and `value` is none. Return None otherwise. Free-form dict fields accept any key below
     them."""
     node: Any = schema
@@ -113,7 +113,7 @@ def unknown_key(schema: type, key: str, value: Any = None) -> str | None:
 
 
 def annotation(schema: type, key: str) -> Any:
-    """Return the annotated type of a known key, None for an entry of a free-form section."""
+    """Return a known key's annotated type, None for an entry in a free-form section."""
     node: Any = schema
     for part in key.split("."):
         if not dataclasses.is_dataclass(node):
@@ -128,6 +128,7 @@ def is_free(annotated: Any) -> bool:
 
 
 def takes_list(annotated: Any) -> bool:
-    """Return whether a field takes a list, so that a single value is short for a list of one."""
+    """Return whether a field takes a list, so that a single value is short for a list with it
+    alone."""
     parts = (annotated, *typing.get_args(annotated))
     return any(typing.get_origin(part) is list for part in parts)

@@ -13,8 +13,7 @@ from rmrl.errors import ConfigError
 
 
 def read_yaml(path: Path) -> Mapping[str, Any]:
-    """Return the content of a YAML file. Raises ConfigError where it cannot be read or is no
-    mapping."""
+    """Return a YAML file's content. Raises ConfigError where it cannot be read or is no mapping."""
     try:
         content: Any = _Loader(path.read_text(encoding="utf-8")).get_single_data()
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Columns by any name: where the values of a row stand.
+"""Columns by any name: where a row's values stand.
 
     data.columns={prompt: question, reference: gold, response: answer, id: uid}
 
@@ -36,7 +36,7 @@ _OLDER_KEYS = {"prompt_key": "prompt", "response_key": "response", "reward_fn_ke
 
 
 class ColumnNames:
-    """Columns of the values that a row is read for. A name that is not given is a column itself."""
+    """The columns whose values a row is read for. A name that is not given is a column itself."""
 
     def __init__(self, paths: Mapping[str, str] | None = None) -> None:
         """`paths`: name -> column, or path below one."""
@@ -54,11 +54,11 @@ class ColumnNames:
         return self._name_at.get(column, column)
 
     def value(self, fields: Mapping[str, Any], name: str) -> Any:
-        """Return a value of a row; ABSENT without its column."""
+        """Return a row's value; ABSENT without its column."""
         return at_path(fields, self.at(name))
 
     def with_others(self, names: ColumnNames) -> ColumnNames:
-        """Return these names, with those of `names` in their place."""
+        """Return these names, `names` put in their place."""
         return ColumnNames({**self.paths, **names.paths})
 
     def as_text(self) -> str:
@@ -72,7 +72,7 @@ class ColumnNames:
 
     @property
     def some_unseen(self) -> bool:
-        """Whether the column of some name was in no row yet."""
+        """Whether some name's column was in no row yet."""
         return bool(self._unseen)
 
     def in_conversation(self) -> bool:
@@ -81,7 +81,7 @@ class ColumnNames:
         return self.at("prompt") == self.at("response")
 
     def see(self, fields: Mapping[str, Any]) -> None:
-        """Take note of a row's columns, for `refuse_unseen`."""
+        """Note a row's columns, for `refuse_unseen`."""
         if self._unseen:
             if len(self._columns) < _MOST_COLUMNS:
                 self._columns |= dict.fromkeys(_paths_in(fields))
@@ -96,7 +96,7 @@ class ColumnNames:
         *,
         typed: Mapping[str, str] | None = None,
     ) -> None:
-        """Raise DataError where the columns of some of `names` were in no row that was read.
+        """Raise DataError where some columns in `names` were in no row that was read.
         `typed`: name -> key that was typed, where it is not `key` with the name."""
         problems: list[str] = []
         for name, path in self._unseen.items():
@@ -112,7 +112,7 @@ DEFAULT_NAMES = ColumnNames()
 
 
 def column_names(settings: DataConfig | ScoreDataConfig) -> ColumnNames:
-    """Return the names of `data.columns`, and of the older keys (`data.prompt_key` ...). Raises
+    """Return the names in `data.columns`, and in the older keys (`data.prompt_key` ...). Raises
     ConfigError with every name that no value has."""
     names = (*PROMPT_NAMES, *RESPONSE_NAMES)
     paths: dict[str, str] = {}
@@ -143,7 +143,7 @@ def column_names(settings: DataConfig | ScoreDataConfig) -> ColumnNames:
 
 def names_in(fields: Mapping[str, Any]) -> ColumnNames:
     """Return the names that a scored row has in `rmrl_columns`; the usual ones without it. Raises
-    FieldError for other contents of that column."""
+    FieldError for other contents in that column."""
     text = fields.get(NAMES_COLUMN)
     if text is None or text == "":
         return DEFAULT_NAMES
@@ -160,7 +160,7 @@ def names_in(fields: Mapping[str, Any]) -> ColumnNames:
 
 @lru_cache(maxsize=16)
 def _names_of(text: str) -> ColumnNames | None:
-    """Return the names of `ColumnNames.as_text`, None for any other text."""
+    """Return the names that `ColumnNames.as_text` wrote, None for any other text."""
     paths: Any = _parsed(text)
     if not isinstance(paths, Mapping) or not all(isinstance(path, str) for path in paths.values()):
         return None

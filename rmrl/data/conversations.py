@@ -17,7 +17,7 @@ from rmrl.types import STATUSES, Conversation, Messages
 def conversations(
     fields: Mapping[str, Any], names: ColumnNames, prompt: Messages, count: int
 ) -> list[Conversation | None]:
-    """Return one entry for each of `count` responses: its conversation if it is a message list or
+    """Return one entry per response, `count` in all: its conversation if it is a message list or
     its harness recorded an error, else None. `prompt`: the row's own. Raises FieldError."""
     column = names.at("response")
     value: Any = names.value(fields, "response")

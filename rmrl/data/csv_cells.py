@@ -1,8 +1,8 @@
-"""csv files: records with the names of the header row, and the values of their cells.
+"""csv files: records with the header row's names, and their cells' values.
 
-The format is that of RFC 4180: cells are separated by commas, a cell with a comma, a quote or a
-line break is enclosed in double quotes, and a quote in it is doubled. Files are read and written
-record by record.
+The format is RFC 4180: cells are separated by commas, a cell with a comma, a quote or a line break
+is enclosed in double quotes, and a quote in it is doubled. Files are read and written record by
+record.
 
     an empty cell                    null; an empty text in the column of the response
     prompt, messages, rm_prompt...   a text, or JSON of a list of messages
@@ -38,7 +38,7 @@ _NAMED_TEXTS = ("prompt", "response", "reference")
 
 
 def read_records(path: Path) -> Iterator[tuple[int, dict[str, str] | DataError]]:
-    """Yield (first line of the record in the file, cells by column, or what is wrong with the
+    """Yield (the record's first line in the file, cells by column, or what is wrong with the
     record); blank lines are left out. A byte that is not UTF-8 is a lone surrogate in its cell.
 
     Raises DataError where the header is malformed, UnicodeDecodeError where it is not UTF-8,
@@ -69,7 +69,7 @@ def read_records(path: Path) -> Iterator[tuple[int, dict[str, str] | DataError]]
 
 
 def values_of(cells: Mapping[str, str], names: ColumnNames = DEFAULT_NAMES) -> dict[str, Any]:
-    """Convert the cells of a record to the values of the same row in a parquet file."""
+    """Convert a record's cells to what the same row has in a parquet file."""
     values: dict[str, Any] = {}
     for column, text in cells.items():
         name = names.name_of(column)
@@ -85,8 +85,8 @@ def values_of(cells: Mapping[str, str], names: ColumnNames = DEFAULT_NAMES) -> d
 def scored_values_of(
     cells: Mapping[str, str], names: ColumnNames = DEFAULT_NAMES
 ) -> dict[str, Any]:
-    """Convert the cells of a record with scores: like `values_of`, but numbers are parsed, and in a
-    row of several `responses` each column of texts is a list."""
+    """Convert the cells in a record with scores: like `values_of`, but numbers are parsed, and in a
+    row with several `responses` each text column is a list."""
     values = values_of(cells, names)
     texts = () if isinstance(values.get("responses"), list) else _TEXTS
     for column, value in values.items():
@@ -97,7 +97,7 @@ def scored_values_of(
 
 
 class CsvWriter:
-    """Writer of rows and their added columns as csv: null is an empty cell. A number, truth value,
+    """Writes rows and their added columns as csv: null is an empty cell. A number, truth value,
     list or mapping is JSON text. `escape_formulas`: an apostrophe stands before a text that a
     spreadsheet would take for a formula."""
 
@@ -175,7 +175,7 @@ def _check_header(names: Sequence[str], path: Path) -> None:
 
 
 def _value(name: str, text: str) -> Any:
-    """Value of a cell that is not empty."""
+    """A cell's value where it is not empty."""
     if name in ("response_tokens", "finish_reason", "opens_thinking"):
         return _parsed(text)
     if name in ("prompt", "messages", "rm_prompt") or name.startswith("rm_prompt_"):
@@ -189,7 +189,7 @@ def _value(name: str, text: str) -> Any:
 
 
 def is_message_list(value: Any) -> bool:
-    """Return whether `value` is a list of one or more mappings with a role."""
+    """Return whether `value` is a list with at least one mapping, each with a role."""
     if not isinstance(value, list) or not value:
         return False
     return all(isinstance(turn, Mapping) and "role" in turn for turn in value)

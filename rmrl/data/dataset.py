@@ -1,4 +1,4 @@
-"""Loading of files into a sequence of tokenized prompts."""
+"""Files loaded into a sequence of tokenized prompts."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _END_TOKENS = 16
 
 
 class PromptTable(Sequence[Prompt]):
-    """Sequence of prompts whose tokens lie in one flat int32 array; indexing builds the `Prompt`. A
-    slice is a list of prompts."""
+    """Prompts, as a sequence, whose tokens lie in one flat int32 array; indexing builds the
+    `Prompt`. A slice is a prompt list."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class PromptTable(Sequence[Prompt]):
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens of each prompt, int64, shape [P]."""
+        """Each prompt's tokens, int64, shape [P]."""
         return self._tokens.lengths
 
     def data_sources(self) -> list[str]:
-        """Return the data source of each prompt."""
+        """Return each prompt's data source."""
         return [row.data_source for row in self._rows]
 
     def __len__(self) -> int:
@@ -126,7 +126,7 @@ def _refuse_equal_ids(rows: Sequence[PromptRow]) -> None:
 
 
 def iterate_rows(config: DataConfig, *, split: Split) -> Iterator[PromptRow]:
-    """Stream the checked rows of one split, before tokenization."""
+    """Stream one split's checked rows, before tokenization."""
     files = config.train_files
     limit = config.train_max_samples
     if split == "val":

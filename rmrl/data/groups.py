@@ -1,8 +1,8 @@
-"""Groups of responses that are compared with each other, and an order of the rows in which each
-group is scored as a whole.
+"""Response groups that are compared with each other, and a row order in which each group is scored
+as a whole.
 
-A group's key are the columns of `data.group_key`, or paths below them; by default `prompt_id`
-and `step` where a row has them (a run's samples.jsonl: one prompt sampled at two steps makes two
+A group's key are the columns in `data.group_key`, or paths below them; by default `prompt_id` and
+`step` where a row has them (a run's samples.jsonl: one prompt sampled at two steps makes two
 groups), else the prompt. A group's rows may be anywhere in the files.
 """
 
@@ -29,7 +29,7 @@ _JSON = json.JSONEncoder(sort_keys=True, default=str)
 
 
 def group_columns(setting: object) -> tuple[str, ...]:
-    """Return the columns of `data.group_key`: one name or a list of names. Raises ConfigError for
+    """Return the columns in `data.group_key`: one name or several in a list. Raises ConfigError for
     anything else."""
     if setting is None:
         return ()
@@ -47,7 +47,7 @@ def group_columns(setting: object) -> tuple[str, ...]:
 
 
 def group_of(fields: Mapping[str, Any], messages: Messages, columns: Sequence[str]) -> bytes:
-    """Return 16 bytes, equal for one group's rows. Raises FieldError where a row lacks one of
+    """Return 16 bytes, equal for one group's rows. Raises FieldError where a row lacks a column in
     `columns`."""
     for name in columns:
         if at_path(fields, name) is ABSENT:
@@ -72,7 +72,7 @@ def group_of(fields: Mapping[str, Any], messages: Messages, columns: Sequence[st
 
 @dataclass(slots=True)
 class GroupTable:
-    """The group of every row, collected in one pass: about 170 bytes per group and 16 per row."""
+    """Every row's group, collected in one pass: about 170 bytes per group and 16 per row."""
 
     _number_of: dict[bytes, int] = field(default_factory=dict)
     _responses: array[int] = field(default_factory=lambda: array("q"))
@@ -83,7 +83,7 @@ class GroupTable:
     _over_files: set[int] = field(default_factory=set)
 
     def add(self, group: bytes, *, responses: int, size: int, file: int) -> None:
-        """Add a row of `size` bytes from file number `file`."""
+        """Add a row with `size` bytes from file number `file`."""
         number = self._number_of.setdefault(group, len(self._number_of))
         if number == len(self._responses):
             self._responses.append(0)
@@ -102,7 +102,7 @@ class GroupTable:
 
     @property
     def singles(self) -> int:
-        """Number of groups with one response."""
+        """How many groups have one response."""
         if not self._responses:
             return 0
         responses = np.frombuffer(self._responses, dtype=np.int64)
@@ -110,24 +110,25 @@ class GroupTable:
 
     @property
     def over_files(self) -> int:
-        """Number of groups with rows in more than one file."""
+        """How many groups have rows in more than one file."""
         return len(self._over_files)
 
     @property
     def scattered(self) -> bool:
-        """Whether the rows of some group are not consecutive."""
+        """Whether some group's rows are not consecutive."""
         return not self._in_order
 
     def of_rows(self) -> np.ndarray:
-        """Return the number of each row's group, int64."""
+        """Return each row's group number, int64."""
         return np.frombuffer(self._group_of_row, dtype=np.int64)
 
     def order(self) -> np.ndarray:
-        """Return row numbers, int64, group after group in the order of their first rows."""
+        """Return row numbers, int64, group after group, ordered by their first rows."""
         return np.argsort(self.of_rows(), kind="stable")
 
     def windows(self, order: np.ndarray, *, most_bytes: int) -> list[np.ndarray]:
-        """Split `order` into pieces of at most `most_bytes`. A larger row is a piece by itself."""
+        """Split `order` into pieces with at most `most_bytes`. A larger row is a piece by
+        itself."""
         sizes = np.frombuffer(self._bytes_of_row, dtype=np.int64)[order]
         if not len(order):
             return []

@@ -1,9 +1,9 @@
-"""hf://name/split as a file of rows: a split of a data set on the Hugging Face hub, or of a local
-folder that the package datasets reads.
+"""hf://name/split as a row file: a data set's split on the Hugging Face hub, or in a local folder
+that the package datasets reads.
 
-The split is streamed, without the other splits, into a jsonl file below the cache folder of
-datasets, once: jobs read their rows several times, and a job that continues needs the rows that it
-began with.
+The split is streamed, without the other splits, into a jsonl file below datasets' cache folder,
+once: jobs read their rows several times, and a job that continues needs the rows that it began
+with.
 """
 
 # pyright: basic
@@ -33,10 +33,10 @@ _reported: set[Path] = set()
 
 
 def hub_file(address: str, key: str) -> Path:
-    """Return the file with the rows of hf://name/split. The first call for it writes the file.
-    `key` (data.files) appears in errors.
+    """Return the file with hf://name/split's rows. The first call for it writes the file. `key`
+    (data.files) appears in errors.
 
-    Raises ConfigError for another form of address and without the package datasets, DataError where
+    Raises ConfigError for another address form and without the package datasets, DataError where
     the rows cannot be read or kept.
     """
     split = split_of(address, key)
@@ -71,7 +71,7 @@ def hub_file(address: str, key: str) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubSplit:
-    """One split of a data set."""
+    """One split in a data set."""
 
     address: str
     key: str
@@ -82,8 +82,8 @@ class HubSplit:
     split: str
 
     def path(self) -> Path:
-        """Return the rows' file, beside those of the package datasets: for a local folder
-        another one when a file in it changes."""
+        """Return the rows' file, beside the package datasets' own: for a local folder another one
+        when a file in it changes."""
         words = [self.name, self.configuration or "", self.split]
         folder = Path(self.name)
         if folder.is_dir():

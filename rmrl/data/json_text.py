@@ -1,4 +1,4 @@
-"""JSON text of rows whose values or keys JSON lacks (timestamps, decimals, bytes)."""
+"""JSON text for rows whose values or keys JSON lacks (timestamps, decimals, bytes)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _KEYS = (str, int, float, bool, type(None))
 
 
 def json_text(value: Any) -> str:
-    """Return `value` as JSON. Values and keys of mappings that JSON lacks become text, as `str`
-    writes them. Raises RecursionError where lists or mappings are nested too deep."""
+    """Return `value` as JSON. Values and mapping keys that JSON lacks become text, as `str` writes
+    them. Raises RecursionError where lists or mappings are nested too deep."""
     try:
         return json.dumps(value, ensure_ascii=False, default=str)
     except TypeError:

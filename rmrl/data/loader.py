@@ -1,4 +1,4 @@
-"""Shuffled batches of prompts that resume exactly at a checkpoint's position.
+"""Shuffled prompt batches that resume exactly at a checkpoint's position.
 
 Epoch e visits the rows in the order `numpy.random.default_rng([seed, e]).permutation(num_rows)`, so
 (seed, e, position) is the whole state.
@@ -61,8 +61,8 @@ class PromptLoader:
         self._order_of: tuple[int, np.ndarray] | None = None
 
     def take(self, count: int) -> list[Prompt]:
-        """Return the next `count` prompts, at most those of one epoch. Fewer than `count` prompts
-        at the end of an epoch are skipped."""
+        """Return the next `count` prompts, at most one epoch's. Fewer than `count` prompts where an
+        epoch ends are skipped."""
         if len(self._prompts) - self.position < count:
             self.epoch += 1
             self.position = 0
@@ -88,7 +88,7 @@ class PromptLoader:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Move to the position in `state`. Raises CheckpointError where data, seed or shuffle
-        differ from those of the saved run.
+        differ from the saved run's.
 
         Another batch size is allowed: the rows' order does not depend on it.
         """
@@ -106,7 +106,7 @@ class PromptLoader:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of ids and messages in order, equal only for the same rows. Tokens do not enter,
+        """A hash over ids and messages in order, equal only for the same rows. Tokens do not enter,
         because they may change."""
         digest = hashlib.sha256()
         for prompt in self._prompts:

@@ -1,7 +1,7 @@
-"""Rows of files in pieces that can be sent to another process and are the same rows there.
+"""Rows from files in pieces that can be sent to another process and are the same rows there.
 
-A piece holds some rows of one file as Arrow's IPC bytes: the lines of a jsonl file, the cells of a
-csv file as JSON, the columns of a parquet file with their types.
+A piece holds some rows from one file as Arrow's IPC bytes: a jsonl file's lines, a csv file's cells
+as JSON, a parquet file's columns with their types.
 """
 
 # pyright: basic
@@ -29,7 +29,7 @@ _TEXT = "text"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Some rows of a file."""
+    """Some rows from a file."""
 
     file: int
     """Number of the file in `data.files`, from 0."""
@@ -45,8 +45,8 @@ class Piece:
 def pieces(
     path: Path, *, file: int, first: int, wanted_N: np.ndarray, rows: int
 ) -> Iterator[Piece]:
-    """Yield the rows of a file where `wanted_N` is true, `rows` of them in a piece. The last piece,
-    and those of parquet, may have fewer. They were checked before."""
+    """Yield a file's rows where `wanted_N` is true, `rows` in a piece. The last piece, and a
+    parquet file's, may have fewer. They were checked before."""
     if path.suffix == ".parquet":
         yield from _of_parquet(path, file=file, first=first, wanted_N=wanted_N, rows=rows)
         return
@@ -60,7 +60,7 @@ def pieces(
 
 
 def rows_of(piece: Piece, path: Path, label: str) -> Iterator[Row]:
-    """Yield the rows in a piece of the file `path`, as `read_rows` reads them."""
+    """Yield the rows in a piece from the file `path`, as `read_rows` reads them."""
     table = table_of(piece.content)
     texts = path.suffix != ".parquet"
     columns = table.to_pylist(maps_as_pydicts="strict")
@@ -86,13 +86,13 @@ def ipc_bytes(table: pa.Table) -> bytes:
 
 
 def table_of(content: bytes) -> pa.Table:
-    """Return the table of `ipc_bytes`."""
+    """Return `ipc_bytes`' table."""
     return pa.ipc.open_stream(content).read_all()
 
 
 def _json_texts(path: Path, count: int) -> Iterator[tuple[int, int, str]]:
-    """Yield (place, line, text) of the first `count` rows. The text of an unreadable line may hold
-    lone surrogates."""
+    """Yield (place, line, text) for the first `count` rows. An unreadable line's text may hold lone
+    surrogates."""
     place = 0
     with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
         for line, text in enumerate(file, start=1):

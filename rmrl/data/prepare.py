@@ -1,4 +1,4 @@
-"""Shared parts of the scripts in data_preprocess/: options, a held-out share, one parquet file per
+"""What the scripts in data_preprocess/ share: options, a held-out share, one parquet file per
 split, and the report at the end."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Rows = dict[str, list[dict[str, Any]]]
 
 
 class MakeRow(Protocol):
-    """Convert a raw record to a row of the schema. Raises DataError naming `where`."""
+    """Convert a raw record to a row in the schema. Raises DataError naming `where`."""
 
     def __call__(
         self, record: Mapping[str, Any], /, *, split: str, index: int, where: str
@@ -60,8 +60,8 @@ def add_source_options(parser: argparse.ArgumentParser, *, default: str) -> None
 def source_records(
     args: argparse.Namespace, *, hub: HubNames | None = None
 ) -> dict[str, Iterable[Record]]:
-    """Return split -> records of --source, and of --test-source if it is set. Raises ConfigError
-    for options that contradict each other."""
+    """Return split -> records from --source, and from --test-source if it is set. Raises
+    ConfigError for options that contradict each other."""
     if not 0 <= args.test_share < 1:
         raise ConfigError(f"--test-share {args.test_share:g}: give a share from 0 to below 1")
     records: dict[str, Iterable[Record]] = {**records_by_split(args.source, hub=hub)}
@@ -117,7 +117,7 @@ def convert_questions(
     hub: HubNames | None = None,
     trains_on: Callable[[Mapping[str, Any]], bool] | None = None,
 ) -> dict[Path, int]:
-    """Write one parquet file per split of --source. Return file -> rows.
+    """Write one parquet file per split in --source. Return file -> rows.
 
     A training question that is also a test question is left out, and so are the training records
     on which `trains_on` is false. `key` determines whether a record is held out.
@@ -137,7 +137,7 @@ def is_held_out(text: str, share: float) -> bool:
 
 
 def without_test_questions(rows: Rows) -> Rows:
-    """Drop the training rows whose `rm_prompt` is also that of a test row; print their number."""
+    """Drop the training rows whose `rm_prompt` a test row has too; print their number."""
     tested = {row["rm_prompt"].strip() for row in rows.get("test", [])}
     train = rows.get("train", [])
     clean = [row for row in train if row["rm_prompt"].strip() not in tested]
@@ -149,15 +149,15 @@ def without_test_questions(rows: Rows) -> Rows:
 
 
 def refuse_existing_splits(out: Path, *, overwrite: bool) -> None:
-    """Raise DataError where a file of `out` exists and `overwrite` is off. Call it before slow
+    """Raise DataError where a file in `out` exists and `overwrite` is off. Call it before slow
     work."""
     for split in SPLITS:
         refuse_existing(out / f"{split}.parquet", overwrite=overwrite)
 
 
 def write_splits(out: Path, rows: Rows, *, overwrite: bool) -> dict[Path, int]:
-    """Write one parquet file per split to `out`. Return file -> number of rows. Raises the errors
-    of `rmrl.data.write.write_rows`."""
+    """Write one parquet file per split to `out`. Return file -> row count. Raises what
+    `rmrl.data.write.write_rows` raises."""
     counts: dict[Path, int] = {}
     for split in SPLITS:
         if split in rows:

@@ -19,13 +19,13 @@ _short.maxlevel = 3
 
 
 def shown(value: object) -> str:
-    """Return a short repr with the type's name, such as "17 (int)", of at most a few hundred
+    """Return a short repr with the type's name, such as "17 (int)", with at most a few hundred
     characters."""
     return f"{_short.repr(value)} ({type(value).__name__})"
 
 
 class FieldError(Exception):
-    """A malformed column of one row. The schema catches it and adds file and row."""
+    """A malformed column in one row. The schema catches it and adds file and row."""
 
     def __init__(self, column: str, *, saw: str, need: str, todo: str) -> None:
         super().__init__(f"column '{column}': saw {saw}; need {need}; {todo}")
@@ -49,7 +49,7 @@ class BadRow:
 
 
 def file_error(file: str, problems: Sequence[str]) -> DataError:
-    """Return one error for all `problems` of `file`."""
+    """Return one error for all `problems` in `file`."""
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     more = " (the first ones)" if len(problems) >= MOST_PROBLEMS else ""
     lines = "\n".join(map("- {}".format, problems))

@@ -1,4 +1,4 @@
-"""Responses in queries: texts that have a prompt, its response and the special tokens of both, as
+"""Responses in queries: texts that have a prompt, its response and both's special tokens, as
 OpenRLHF sends them."""
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ OPENINGS = {"</s>": "<s>", "<|im_end|>": "<|im_start|>", "<end_of_turn>": "<star
 
 
 def response_of(query: str, prompt: str) -> str | None:
-    """Cut the response out of a query.
+    """Cut the response from a query.
 
     It begins behind the prompt: at the query's start, or behind a mark that the tokenizer put
-    before it. OpenRLHF cuts long prompts at their start. Then the longest end of the prompt with
-    which the query begins counts, if it has LEAST_OVERLAP characters. Returns None where none of
-    these is so. The special tokens that end the response are left out. A mark that closes one of
-    OPENINGS in the response belongs to its text.
+    before it. OpenRLHF cuts long prompts at their start. Then the prompt's longest end with which
+    the query begins counts, if it has LEAST_OVERLAP characters. Returns None where neither is so.
+    The special tokens that end the response are left out. A mark that closes an opening in the
+    response belongs to its text.
     """
     start = query.find(prompt, 0, len(prompt) + MOST_BEFORE)
     if start >= 0:
@@ -63,7 +63,7 @@ def _without_end_marks(response: str) -> str:
 
 
 def _overlap(prompt: str, query: str) -> int:
-    """Length of the longest end of `prompt` with which `query` begins, in linear time (the prefix
+    """How long `prompt`'s longest end is with which `query` begins, in linear time (the prefix
     function of Knuth, Morris and Pratt)."""
     borders = [0] * len(query)
     for place in range(1, len(query)):

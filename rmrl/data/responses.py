@@ -17,8 +17,8 @@ in batches.
     ground_truth           same as inside `reward_model`     none; read only without `reward_model`,
                                                              as in a run's samples.jsonl
 
-`data.columns` names other columns for all but ground_truth. The other columns are those of
-`rmrl.data.schema`. `rmrl.data.groups` defines the groups of responses.
+`data.columns` names other columns for all but ground_truth. The other columns are
+`rmrl.data.schema`'s. `rmrl.data.groups` defines response groups.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ CountTokens = Callable[[str], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnsweredRow:
-    """One row of a file: its prompt, its responses and all its fields."""
+    """One row in a file: its prompt, its responses and all its fields."""
 
     prompt: Prompt
     prompts: tuple[Prompt, ...]
@@ -108,8 +108,8 @@ def refusing_to_count(reason: str) -> CountTokens:
 def answered_rows(
     settings: ScoreDataConfig, *, count_tokens: CountTokens | None = None
 ) -> Iterator[AnsweredRow]:
-    """Return the rows of `data.files`, all or those of `data.max_rows` and `data.sample`, without
-    the bad ones of `data.on_bad_row=quarantine`.
+    """Return the rows in `data.files`, all or as `data.max_rows` and `data.sample` say, without the
+    bad ones with `data.on_bad_row=quarantine`.
 
     Raises DataError naming file, row and column, ConfigError for data.files.
     """
@@ -121,8 +121,8 @@ def answered_rows(
 def numbered_rows(
     reader: ResponseReader, paths: Sequence[Path]
 ) -> Iterator[tuple[int, AnsweredRow | BadRow]]:
-    """Yield (the file's position, row) for the rows of `answered_rows`; readable ones are numbered
-    from 0. Raises DataError for a bad row, unless data.on_bad_row=quarantine."""
+    """Yield (the file's position, row) for `answered_rows`' rows; readable ones are numbered from
+    0. Raises DataError for a bad row, unless data.on_bad_row=quarantine."""
     settings = reader.settings
 
     def every_row() -> Iterator[tuple[int, AnsweredRow | BadRow]]:
@@ -149,15 +149,14 @@ def numbered_rows(
 def answered(
     rows: Iterable[Row], settings: ScoreDataConfig, *, count_tokens: CountTokens | None = None
 ) -> Iterator[AnsweredRow]:
-    """Rows that are in memory, checked as those of a file. Errors as in `answered_rows`."""
+    """Rows that are in memory, checked as a file's. Errors as in `answered_rows`."""
     reader = ResponseReader(settings, count_tokens)
     yield from reader.answered(rows, numbers=itertools.count())
     reader.names.refuse_unseen(NAMES)
 
 
 def groups_together(rows: Sequence[AnsweredRow]) -> list[AnsweredRow]:
-    """Return the rows with those of a group behind one another, in the order in which the groups
-    begin."""
+    """Return the rows with a group's behind one another, ordered as the groups begin."""
     first: dict[bytes, int] = {}
     for row in rows:
         first.setdefault(row.group, row.number)
@@ -167,7 +166,7 @@ def groups_together(rows: Sequence[AnsweredRow]) -> list[AnsweredRow]:
 def batches(
     rows: Iterator[AnsweredRow], sizes: Iterator[int], *, whole_groups: bool
 ) -> Iterator[list[AnsweredRow]]:
-    """Yield batches of at least as many responses as the next entry of `sizes`. With `whole_groups`
+    """Yield batches of at least as many responses as the next entry in `sizes`. With `whole_groups`
     no batch ends inside a group."""
     batch: list[AnsweredRow] = []
     responses = 0
@@ -185,7 +184,7 @@ def batches(
 
 
 class ResponseReader:
-    """Reader and checker of rows, one file after another."""
+    """Reads and checks rows, one file after another."""
 
     def __init__(
         self,
@@ -209,8 +208,8 @@ class ResponseReader:
         numbers: Iterable[int],
         wanted_N: np.ndarray | None = None,
     ) -> Iterator[AnsweredRow]:
-        """Yield a file's rows, those where `wanted_N` is true, with the next of `numbers`
-        each. Raises DataError with up to 5 problems of a file."""
+        """Yield a file's rows, those where `wanted_N` is true, with the next number from `numbers`
+        each. Raises DataError with up to 5 problems in a file."""
         return self.answered(read_rows(path, label=label, wanted_N=wanted_N), numbers=numbers)
 
     def answered(self, rows: Iterable[Row], *, numbers: Iterable[int]) -> Iterator[AnsweredRow]:
@@ -246,7 +245,7 @@ class ResponseReader:
         first: int = 0,
         wanted_N: np.ndarray | None = None,
     ) -> Iterator[AnsweredRow | BadRow]:
-        """Yield every row of a file, or those where `wanted_N` is true: a readable one, numbered
+        """Yield every row in a file, or those where `wanted_N` is true: a readable one, numbered
         from `first`, or a bad one with its reason."""
         number = first
         for row in read_rows(path, label=label, wanted_N=wanted_N, with_problems=True):
@@ -328,7 +327,7 @@ def _bad(row: Row, reason: str) -> BadRow:
 
 
 def _prompt(checked: PromptRow, before: Messages, *, truth: str | None, opened: Any) -> Prompt:
-    """`before`: turns before the response, which may begin with those of the prompt."""
+    """`before`: turns before the response, which may begin with the prompt's."""
     messages = conversation(checked.messages, before)
     if not (is_null(opened) or isinstance(opened, bool)):
         raise FieldError(

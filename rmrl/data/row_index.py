@@ -1,5 +1,5 @@
-"""A first pass over the rows of a scoring job: how many there are, of which types and groups, which
-of them cannot be read, and which belong to this shard."""
+"""A first pass over a scoring job's rows: how many there are, with which types and groups, which
+cannot be read, and which belong to this shard."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OF_OTHERS = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """The rows of one among several jobs: every `count`-th row, or group of rows, from `number`."""
+    """One job's rows among several jobs: every `count`-th row, or group of rows, from `number`."""
 
     number: int = 1
     """1 to `count`."""
@@ -46,7 +46,7 @@ class Shard:
 
 
 def shard_numbers(text: str) -> tuple[int, int]:
-    """Return i and n of "i/n". Raises ConfigError for any other text, and unless 1 <= i <= n."""
+    """Return i and n from "i/n". Raises ConfigError for any other text, and unless 1 <= i <= n."""
     match = re.fullmatch(r"\s*(\d{1,9})\s*/\s*(\d{1,9})\s*", text)
     if match is None:
         raise ConfigError(
@@ -64,7 +64,7 @@ def shard_numbers(text: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """Counts and types of the rows to score. Rows are numbered without those that are not."""
+    """How many rows to score, and their types. Rows are numbered without those that are not."""
 
     rows: int
     responses: int
@@ -89,14 +89,14 @@ class Survey:
 
 @dataclass(slots=True)
 class _FileRows:
-    """What becomes of each row in one file."""
+    """What happens to each row in one file."""
 
     fates: array[int] = field(default_factory=lambda: array("b"))
     """One byte per row."""
 
     def mask(self, sampled: np.ndarray | None) -> np.ndarray | None:
-        """Bool per row: scored, None where all are. `sampled`: of the file's rows, those that
-        have a fate. None: all."""
+        """Bool per row: scored, None where all are. `sampled`: the file's rows that have a fate.
+        None: all."""
         scored = self._fates() == _SCORED
         if sampled is not None:
             return _spread(scored, sampled)
@@ -110,7 +110,7 @@ class _FileRows:
         return bad if sampled is None else _spread(bad, sampled)
 
     def count(self, fate: int) -> int:
-        """Number of rows with this fate."""
+        """How many rows have this fate."""
         return int((self._fates() == fate).sum())
 
     def _fates(self) -> np.ndarray:
@@ -135,9 +135,9 @@ def survey(
     """Read every row once, so that a malformed one stops a job before anything is scored and not
     after hours; with data.on_bad_row=quarantine it is counted instead.
 
-    Raises the errors of `answered_rows`, DataError where no row is left to score and, with
-    `for_parquet`, where columns mix types or only some rows hold several responses. `by_group`
-    records the group of each row. A shard's types and columns are those of all rows.
+    Raises `answered_rows`' errors, DataError where no row is left to score and, with `for_parquet`,
+    where columns mix types or only some rows hold several responses. `by_group` records each row's
+    group. A shard's types and columns are all rows'.
     """
     paths = file_list(settings.files, "data.files")
     counts = _Counts(shard or Shard(), files=len(paths), by_group=by_group)
@@ -182,11 +182,11 @@ def rows_to_score(
     by_group: bool = True,
     count_tokens: CountTokens | None = None,
 ) -> Iterator[AnsweredRow]:
-    """Yield the rows in the order of scoring, without the first `done` of that order.
+    """Yield the rows in scoring order, without the first `done`.
 
-    This is the files' order, unless the survey has groups and the rows of some are not
+    This is the files' order, unless the survey has groups and some groups' rows are not
     consecutive: then, `by_group`, rows come group after group, and the files are read once for
-    every 64 MiB of rows, which bounds the memory.
+    every 64 MiB, which bounds the memory.
     """
     if not by_group or surveyed.groups is None or not surveyed.groups.scattered:
         wanted_N = np.arange(surveyed.rows) >= done
@@ -203,7 +203,7 @@ def rows_to_score(
 
 
 def bad_rows(settings: ScoreDataConfig, surveyed: Survey) -> Iterator[BadRow]:
-    """Yield the bad rows of the shard, in the files' order."""
+    """Yield the shard's bad rows, in the files' order."""
     paths = file_list(settings.files, "data.files")
     reader = ResponseReader(settings)
     for path, label, mask in zip(paths, file_labels(paths), surveyed.bad_masks, strict=True):
@@ -267,7 +267,7 @@ class _Counts:
             self.groups.add(row.group, responses=len(row.texts), size=row.size, file=file)
 
     def add_bad(self, row: BadRow, position: int, *, file: int) -> None:
-        """Add a bad row; `position`: among all rows of the files."""
+        """Add a bad row; `position`: among the files' rows."""
         self.files[file].fates.append(_BAD if self.shard.holds(position) else _OF_OTHERS)
         if len(self.examples) < _EXAMPLES:
             self.examples.append(row)
@@ -294,7 +294,7 @@ class _Types:
             self._of_json.setdefault(row.file, JsonTypes(row.file)).add(row.fields)
 
     def schema(self, paths: Sequence[Path]) -> pa.Schema:
-        """Return the schema of all files."""
+        """Return all files' schema."""
         schemas: list[tuple[Path, pa.Schema]] = []
         for path in dict.fromkeys(paths):
             if path.suffix == ".parquet":

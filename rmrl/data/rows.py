@@ -1,5 +1,5 @@
-"""Streaming of parquet, jsonl and csv files as raw rows, each with its file and number. A file is
-never in memory as a whole."""
+"""Parquet, jsonl and csv files streamed as raw rows, each with its file and number. A file is never
+in memory as a whole."""
 
 # pyright: basic
 # pyarrow ships no types.
@@ -76,10 +76,10 @@ class Row:
 
 
 def file_list(value: object, key: str) -> list[Path]:
-    """Return the files of a configuration value: one path or a list of paths, `~` expanded;
+    """Return a configuration value's files: one path or several in a list, `~` expanded;
     hf://name/split is read into a file. `key` (data.train_files) appears in errors.
 
-    Raises ConfigError where the value is not a path, DataError where a file does not exist or is of
+    Raises ConfigError where the value is not a path, DataError where a file does not exist or has
     an unknown kind, and as `hub_file` does.
     """
     items = [value] if isinstance(value, (str, Path)) else value
@@ -159,8 +159,8 @@ def read_rows(
 
 
 def count_rows(path: Path) -> int:
-    """Return a file's number of rows, readable ones and others. Raises DataError as
-    `read_rows` does, though not for a line."""
+    """Return how many rows a file has, readable ones and others. Raises DataError as `read_rows`
+    does, though not for a line."""
     _require_file(path, "the data set")
     try:
         if path.suffix == ".parquet":

@@ -1,4 +1,4 @@
-"""data.sample: some rows of all files, drawn at random, without holding any of them."""
+"""data.sample: some rows from all files, drawn at random, without holding any of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rmrl.data.rows import count_rows
 
 
 def sampled_rows(settings: ScoreDataConfig, paths: Sequence[Path]) -> list[np.ndarray | None]:
-    """Return for each file a bool per row, whether it is one of the `data.sample` rows that are
+    """Return for each file a bool per row, whether it is among the `data.sample` rows that are
     drawn with `data.seed` from the first `data.max_rows`; None for all files without a sample.
 
     Equal files and settings give equal rows. Raises DataError where a file cannot be read.
@@ -37,6 +37,6 @@ def sampled_rows(settings: ScoreDataConfig, paths: Sequence[Path]) -> list[np.nd
 
 @lru_cache(maxsize=256)
 def _count(path: Path, size: int, mtime_ns: int) -> int:
-    """Return a file's number of rows. The other arguments tell its states apart."""
+    """Return how many rows a file has. The other arguments tell its states apart."""
     del size, mtime_ns
     return count_rows(path)

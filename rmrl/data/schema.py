@@ -1,5 +1,5 @@
-"""Conversion of raw rows to `PromptRow`: checks of every column, with problems that name file, row
-and column.
+"""Raw rows converted to `PromptRow`: checks on every column, with problems that name file, row and
+column.
 
     column             type                                        absent or null means
     prompt             list of {role, content}, or a string        an error
@@ -16,7 +16,7 @@ rm_prompt, rm_prompt_<name>.
 
 Also accepted: TRL's prompts that end in an assistant turn (the policy continues it), OpenAI's
 content parts ({"type": "text"}), and OpenAI's `messages` column where there is no `prompt` column
-(a last assistant turn is the response, or the old one, and no part of the prompt).
+(a last assistant turn is the response, or the old one, and not in the prompt).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class PromptRow:
 def check_rows(rows: Iterable[Row], names: ColumnNames) -> Iterator[PromptRow]:
     """Check one file's rows, in a stream.
 
-    After the first problem nothing more is yielded; up to 5 problems of the file are collected and
+    After the first problem nothing more is yielded; up to 5 problems in the file are collected and
     raised as one DataError.
     """
     problems: list[str] = []
@@ -99,7 +99,7 @@ class MissingColumnError(FieldError):
 
 
 class _Fields:
-    """Reader of one row's columns, which collects malformed ones in `errors`."""
+    """Reads one row's columns, and collects malformed ones in `errors`."""
 
     def __init__(self, row: Row, names: ColumnNames) -> None:
         self.row = row

@@ -1,9 +1,9 @@
-"""Rows of data files as Arrow tables, so that columns are written with the types and nulls of their
-source.
+"""Data files' rows as Arrow tables, so that columns are written with their source's types and
+nulls.
 
-A parquet file stores its types; those of a jsonl file are inferred from its rows (`JsonTypes`).
-Several files share one schema: a column that a file lacks is null there, int and float become
-float. Arrow's texts are UTF-8, so that a lone surrogate of a JSON row becomes U+FFFD.
+A parquet file stores its types; a jsonl file's are inferred from its rows (`JsonTypes`). Several
+files share one schema: a column that a file lacks is null there, int and float become float.
+Arrow's texts are UTF-8, so that a lone surrogate in a JSON row becomes U+FFFD.
 """
 
 # pyright: basic
@@ -34,7 +34,7 @@ _WRITE_JSONL = (
 
 
 class JsonTypes:
-    """Column types of JSON rows, inferred batch by batch."""
+    """JSON rows' column types, inferred batch by batch."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -48,7 +48,7 @@ class JsonTypes:
             self._infer()
 
     def schema(self) -> pa.Schema:
-        """Return the schema of all rows added so far."""
+        """Return the schema for all rows added so far."""
         self._infer()
         return self._schema
 
@@ -67,8 +67,8 @@ def parquet_schema(file: Path) -> pa.Schema:
 
 
 def unified(schemas: Sequence[tuple[Path, pa.Schema]]) -> pa.Schema:
-    """Return one schema for the rows of all files. Raises DataError naming the file whose columns
-    do not match those of the files before it."""
+    """Return one schema for all files' rows. Raises DataError naming the file whose columns do not
+    match the files before it."""
     whole = schemas[0][1]
     for file, schema in schemas[1:]:
         try:
@@ -79,7 +79,7 @@ def unified(schemas: Sequence[tuple[Path, pa.Schema]]) -> pa.Schema:
 
 
 class SourceTables:
-    """Rows of `files`, read once and in order: `take` returns the next ones, `close` closes the
+    """Rows from `files`, read once and in order: `take` returns the next ones, `close` closes the
     file."""
 
     def __init__(
@@ -117,7 +117,7 @@ class SourceTables:
 
     @property
     def replaced_rows(self) -> int:
-        """Number of the rows taken so far in which U+FFFD stands for a lone surrogate."""
+        """In how many rows taken so far U+FFFD stands for a lone surrogate."""
         return bisect.bisect_left(self._replaced, self._taken)
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ class SourceTables:
 
 
 def _parquet_batches(path: Path, mask: np.ndarray | None) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file where `mask` is true."""
+    """Yield a file's rows where `mask` is true."""
     first = 0
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(batch_size=_BATCH_ROWS):

@@ -25,7 +25,7 @@ _SUFFIXES = (".parquet", *JSONL_SUFFIXES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubNames:
-    """Names of the configurations and splits of a data set on a hub."""
+    """Which configurations and splits a data set has on a hub."""
 
     configs: tuple[str | None, ...] = (None,)
     """Configurations, read one after the other. None: the only one."""
@@ -71,7 +71,7 @@ def local_files(source: Path) -> dict[str, Path]:
 
 
 def local_records(path: Path) -> Iterator[Record]:
-    """Stream the records of one file. Raises the errors of `rmrl.data.rows.read_rows`."""
+    """Stream one file's records. Raises what `rmrl.data.rows.read_rows` raises."""
     for row in read_rows(path):
         yield f"{row.file} {row.where}", row.fields
 

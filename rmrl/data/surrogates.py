@@ -1,6 +1,5 @@
-"""Lone surrogates: halves of a UTF-16 pair, U+D800 to U+DFFF, that JSON can state ("\\ud83d") and
-UTF-8 cannot encode. Texts that were cut between the halves hold them, and tokenizers refuse
-them."""
+"""Lone surrogates: half a UTF-16 pair, U+D800 to U+DFFF, that JSON can state ("\\ud83d") and UTF-8
+cannot encode. Texts that were cut between the halves hold them, and tokenizers refuse them."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ Value = TypeVar("Value")
 def without_surrogates(
     rows: Sequence[Mapping[str, Any]],
 ) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return the rows with U+FFFD for every lone surrogate in their values' texts, at any
-    depth, and the positions of the rows that had one."""
+    """Return the rows with U+FFFD for every lone surrogate in their values' texts, at any depth,
+    and the positions where a row had one."""
     clean_rows: list[dict[str, Any]] = []
     positions: list[int] = []
     for position, row in enumerate(rows):

@@ -1,5 +1,5 @@
-"""Writers of rows and added columns to one parquet, jsonl or csv file, batch by batch, under a
-temporary name until the file is complete."""
+"""Write rows and added columns to one parquet, jsonl or csv file, batch by batch, under a temporary
+name until the file is complete."""
 
 # pyright: basic
 # pyarrow ships no types.
@@ -32,7 +32,7 @@ Columns = Mapping[str, Sequence[Any]]
 
 
 class JsonlWriter:
-    """Writer of one JSON object per line: the row with its added columns."""
+    """Writes one JSON object per line: the row with its added columns."""
 
     def __init__(self, path: Path) -> None:
         # A lone surrogate cannot be UTF-8; backslashreplace turns it into \udXXX, which is its JSON
@@ -53,7 +53,7 @@ class JsonlWriter:
 
 
 class ParquetWriter:
-    """Writer of the rows of `sources`, with unchanged types, and of the added columns, which have
+    """Writes the rows from `sources`, with unchanged types, and the added columns, which have
     `types`."""
 
     def __init__(
@@ -79,14 +79,14 @@ class ParquetWriter:
             self._flush()
 
     def close(self) -> None:
-        """Write the pending rows and the end of the file."""
+        """Write the pending rows and end the file."""
         self._flush()
         self._file.close()
         self._sources.close()
 
     @property
     def replaced_rows(self) -> int:
-        """Number of the rows written in which U+FFFD stands for a lone surrogate."""
+        """In how many written rows U+FFFD stands for a lone surrogate."""
         return self._sources.replaced_rows
 
     def _flush(self) -> None:
@@ -97,13 +97,13 @@ class ParquetWriter:
 
 
 class TableWriter:
-    """Writer of a file that appears at `path` with all its rows or not at all: `write` batches of
-    rows, then `finish` or `abandon`.
+    """Writes a file that appears at `path` with all its rows or not at all: `write` row batches,
+    then `finish` or `abandon`.
 
     `partial`: the temporary name, on the same disk. `types`: the added columns, in order. A column
-    of the rows with the name of an added column is replaced. `sources`: the same rows as Arrow
-    tables, for parquet; `columns`: the rows' columns, for csv; `escape_formulas`: see
-    `CsvWriter`. Raises DataError where the file cannot be written.
+    that has an added column's name is replaced. `sources`: the same rows as Arrow tables, for
+    parquet; `columns`: the rows' columns, for csv; `escape_formulas`: see `CsvWriter`. Raises
+    DataError where the file cannot be written.
     """
 
     def __init__(
@@ -142,8 +142,8 @@ class TableWriter:
             raise self._cannot(error) from error
 
     def close(self) -> None:
-        """Write the end of the file, which keeps its temporary name. Log a warning with the number
-        of rows in a parquet file whose texts had lone surrogates."""
+        """End the file, which keeps its temporary name. Log a warning with how many rows in a
+        parquet file had lone surrogates in their texts."""
         try:
             self._file.close()
         except OSError as error:
@@ -181,8 +181,8 @@ class TableWriter:
 def score_types(
     names: Sequence[str], *, several: bool, further: Sequence[str] = ()
 ) -> dict[str, pa.DataType]:
-    """Return the types of the columns that offline scoring adds, in order; lists where rows hold
-    several responses. `further`: more columns of text, such as raw."""
+    """Return the types for the columns that offline scoring adds, in order; lists where rows hold
+    several responses. `further`: more text columns, such as raw."""
     number = pa.list_(pa.float64()) if several else pa.float64()
     text = pa.list_(pa.string()) if several else pa.string()
     columns = {"reward": number}

@@ -1,4 +1,4 @@
-"""Tokenization of prompts: chat template, length filter, truncation.
+"""Prompts tokenized: chat template, length filter, truncation.
 
 A tokenizer without a chat template (a base model) encodes plain-string prompts unchanged; chat
 messages are an error then.
@@ -31,7 +31,7 @@ _LISTED_OVERLONG = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthReport:
-    """Result of `fit_lengths`, in rows and tokens."""
+    """What `fit_lengths` returns, in rows and tokens."""
 
     kept: list[int]
     """Positions of the remaining rows."""
@@ -44,7 +44,7 @@ class LengthReport:
 def encode_rows(
     rows: Sequence[PromptRow], tokenizer: Any, *, template_kwargs: Mapping[str, Any]
 ) -> list[list[int]]:
-    """Return the token ids of every row, with the generation prompt, before truncation; display a
+    """Return every row's token ids, with the generation prompt, before truncation; display a
     progress bar for many rows.
 
     Fast tokenizers use all cores by themselves. Raises DataError where the chat template is
@@ -61,8 +61,8 @@ def encode_rows(
 def encode_chunk(
     rows: Sequence[PromptRow], tokenizer: Any, template_kwargs: Mapping[str, Any]
 ) -> list[list[int]]:
-    """Return the token ids of a few rows, without a progress bar. See `encode_rows`. A lone
-    surrogate is read as U+FFFD."""
+    """Return a few rows' token ids, without a progress bar. See `encode_rows`. A lone surrogate is
+    read as U+FFFD."""
     if not rows:
         return []
     chat = bool(getattr(tokenizer, "chat_template", None))
@@ -115,7 +115,7 @@ def render(row: PromptRow, tokenizer: Any, template_kwargs: Mapping[str, Any]) -
 
 def truncate(token_ids: Sequence[int], limit: int, mode: str) -> list[int]:
     """Return at most `limit` tokens: left keeps the end, right the start, middle limit // 2 tokens
-    of the start and the rest from the end."""
+    from the start and the rest from the end."""
     ids = list(token_ids)
     if len(ids) <= limit:
         return ids

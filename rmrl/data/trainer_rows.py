@@ -1,4 +1,4 @@
-"""Rows of the columns that other trainers hand over, in their process or over HTTP: one form for
+"""Rows from the columns that other trainers hand over, in their process or over HTTP: one form for
 adapters and wires, so that a rule sees the same in both."""
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ def row_of(
     """Return a row with one response.
 
     `before`: the completion's turns before the response. None: it is no conversation. They become
-    part of the row's prompt, where a transcript finds them, and the group stays that of the prompt.
+    part of the row's prompt, where a transcript finds them, and the group stays the prompt's.
 
     `columns`: data_source, rm_prompt, rm_prompt_<name> and extra_info keep their meaning. The first
-    of REFERENCES that is there is the reference. All columns are entries of extra_info, where rules
-    find them. An entry that extra_info has itself stays. `tokens`: the response's length.
+    column in REFERENCES that is there is the reference. All columns are entries of extra_info,
+    where rules find them. An entry that extra_info has itself stays. `tokens`: the response's
+    length.
     """
     row: dict[str, Any] = {"prompt": prompt, "response": response}
     if before is not None:

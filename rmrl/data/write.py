@@ -1,4 +1,4 @@
-"""Writing of rows to one parquet or jsonl file, checked by the schema that reads it."""
+"""Rows written to one parquet or jsonl file, checked by the schema that reads it."""
 
 # pyright: basic
 # pyarrow ships no types.
@@ -24,12 +24,12 @@ from rmrl.files import JSONL_SUFFIXES
 
 
 def write_rows(path: str | Path, rows: Iterable[Mapping[str, Any]], *, overwrite: bool) -> int:
-    """Write `rows` in the schema of `rmrl.data.schema` and return their number. The file appears
+    """Write `rows` in `rmrl.data.schema`'s schema and return how many there are. The file appears
     complete or not at all.
 
-    In parquet all rows share one set of columns and struct keys; those that a row lacks are null.
-    Raises DataError where the file exists (and not `overwrite`), there are no rows, a row is
-    malformed, or a column mixes types.
+    In parquet all rows share their columns and struct keys; those that a row lacks are null. Raises
+    DataError where the file exists (and not `overwrite`), there are no rows, a row is malformed, or
+    a column mixes types.
     """
     path = Path(path)
     refuse_existing(path, overwrite=overwrite)

@@ -27,7 +27,7 @@ NAMES = tuple(_TABLE)
 
 
 def findings_of(name: str) -> Sequence[Finding]:
-    """Run a check. One that cannot be imported or fails is a problem of the machine too: its error
+    """Run a check. One that cannot be imported or fails is the machine's problem too: its error
     becomes the finding."""
     try:
         return CHECKS[name]()

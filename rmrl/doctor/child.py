@@ -1,5 +1,4 @@
-"""A function in a process of its own, with a deadline: what hangs or crashes there ends nothing
-here."""
+"""A function in its own process, with a deadline: what hangs or crashes there ends nothing here."""
 
 from __future__ import annotations
 
@@ -27,8 +26,8 @@ def run(
 ) -> dict[str, Any]:
     """Call "module:function" with the arguments and return its result, a mapping for JSON.
 
-    `environment`: variables beside those of this process. Raises RmrlError with one sentence where
-    the process failed or did not answer within `deadline_s` seconds.
+    `environment`: variables beside this process's. Raises RmrlError with one sentence where the
+    process failed or did not answer within `deadline_s` seconds.
     """
     process = subprocess.Popen(
         [sys.executable, "-m", "rmrl.doctor.child", function, *arguments],
@@ -52,7 +51,7 @@ def run(
 
 
 def last_error(lines: Sequence[str], *, code: int) -> str:
-    """Return the last line of a traceback, or the exit code where there is none."""
+    """Return a traceback's last line, or the exit code where there is none."""
     for line in reversed(lines):
         if line.strip() and not line.startswith((" ", "\t", "[")):
             return line.strip()
@@ -60,7 +59,7 @@ def last_error(lines: Sequence[str], *, code: int) -> str:
 
 
 def main(function: str, *arguments: str) -> None:
-    """Print the result of a function for the parent."""
+    """Print a function's result for the parent."""
     call: Any = load_attribute(function)
     print(_MARK + json.dumps(call(*arguments)), flush=True)
 

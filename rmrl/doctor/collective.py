@@ -19,7 +19,7 @@ _TIMEOUT = timedelta(seconds=60)
 
 
 def reduce(rank: int, backend: str, size: int, folder: str) -> None:
-    """Add up the numbers 1 to `size`, one of each rank. Raises AssertionError for another sum."""
+    """Add up the numbers 1 to `size`, one from each rank. Raises AssertionError for another sum."""
     store = dist.FileStore(str(Path(folder) / "store"), size)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
     device = torch.device("cpu")

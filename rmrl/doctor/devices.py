@@ -24,7 +24,7 @@ _DEADLINE_S = 120.0
 
 
 def check_devices() -> list[Finding]:
-    """Compare the GPUs that torch sees with those of the driver."""
+    """Compare the GPUs that torch sees with the driver's."""
     driver = driver_gpus()
     if driver is None:
         return [
@@ -96,8 +96,8 @@ def device_findings(
     torch_version: str,
     torch_cuda: str | None,
 ) -> list[Finding]:
-    """Return what follows from the GPUs of the driver and of torch. `torch_cuda`: CUDA version of
-    torch's build, None for a build without."""
+    """Return what follows from the driver's and torch's GPUs. `torch_cuda`: torch's CUDA version,
+    None for a build without."""
     if torch_gpus:
         return [ok(f"GPU {index}: {line}") for index, line in enumerate(torch_gpus)]
     if not driver:

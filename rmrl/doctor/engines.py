@@ -1,4 +1,4 @@
-"""vLLM and Ray, each started in a process of its own."""
+"""vLLM and Ray, each started in its own process."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def check_vllm() -> list[Finding]:
 
 
 def transport_line(transport: str) -> str:
-    """Return how new weights travel to the rollout engines. The source of weights for ipc and nccl
-    is tried with the installed vLLM, in a process of its own and without a GPU."""
+    """Return how new weights travel to the rollout engines. The weight source for ipc and nccl is
+    tried with the installed vLLM, in its own process and without a GPU."""
     if transport == "file":
         return "new weights travel in a file in shared memory (weight_transport=file)"
     version = ""
@@ -75,7 +75,7 @@ def transport_line(transport: str) -> str:
 
 
 def check_ray() -> list[Finding]:
-    """Start Ray, or join the cluster of RAY_ADDRESS, and run a task on it."""
+    """Start Ray, or join RAY_ADDRESS's cluster, and run a task on it."""
     if importlib.util.find_spec("ray") is None:
         text = "Ray is not installed: rules, servers and engine hf work without it"
         return [Finding("note", text, f"for training: {install_line('train')}")]

@@ -1,4 +1,4 @@
-"""A finding of `rmrl doctor`."""
+"""What `rmrl doctor` finds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Level = Literal["ok", "note", "problem"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report.
+    """One line in the report.
 
     Example:
         >>> Finding("note", "64 MiB in /dev/shm", "docker run --shm-size=16g").advice

@@ -1,4 +1,4 @@
-"""Cores, memory and limits of this machine."""
+"""This machine's cores, memory and limits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_machine() -> list[Finding]:
 
 
 def open_files(soft: int, hard: int) -> Finding:
-    """Judge the limit of open files, `soft` of at most `hard`. -1: unlimited."""
+    """Judge the limit on open files, `soft` of at most `hard`. -1: unlimited."""
     if soft in (-1, resource.RLIM_INFINITY):
         return ok("open files: unlimited")
     if soft >= _LEAST_FILES:

@@ -1,4 +1,4 @@
-"""Versions of rmrl, Python and the packages that rmrl requires."""
+"""The versions that rmrl, Python and the required packages have."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def check_packages() -> list[Finding]:
 
 
 def companion_findings() -> list[Finding]:
-    """Import what is compiled for one build of torch, each in a process of its own."""
+    """Import what is compiled for one torch build, each in its own process."""
     findings: list[Finding] = []
     for name in COMPANIONS:
         installed = version_or_none(name)
@@ -75,13 +75,13 @@ def companion_findings() -> list[Finding]:
 
 
 def imported(name: str) -> dict[str, str]:
-    """Import a package; in a process of its own, since what is of another build may crash."""
+    """Import a package; in its own process, since another build's may crash."""
     importlib.import_module(name)
     return {"package": name}
 
 
 def version_or_none(name: str) -> str | None:
-    """Return the installed version of a distribution."""
+    """Return a distribution's installed version."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -99,7 +99,7 @@ def unmet(requirement: Requirement) -> str:
 
 
 def _extras(requirements: list[Requirement]) -> list[Finding]:
-    """Name the extras that are not installed, and wrong versions of those that are."""
+    """Name the extras that are not installed, and installed ones with wrong versions."""
     problems: defaultdict[str, list[str]] = defaultdict(list)
     for requirement in requirements:
         if requirement.marker is None:

@@ -1,4 +1,4 @@
-"""The sandbox in which rewards of kind `code` run programs."""
+"""The sandbox in which `code` rewards run programs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rmrl.rewards.kinds.code.local import local_sandbox
 
 
 def check_sandbox() -> list[Finding]:
-    """Report whether bubblewrap works here. Only rewards of kind `code` need it."""
+    """Report whether bubblewrap works here. Only `code` rewards need it."""
     sandbox = local_sandbox("")
     if isinstance(sandbox, str):
         return [Finding("note", f"no local sandbox for rewards of kind code: {sandbox}")]

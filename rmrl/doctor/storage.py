@@ -55,13 +55,13 @@ def place_findings(place: Path, purpose: str) -> list[Finding]:
 
 
 def model_cache() -> Path:
-    """Return the folder of downloaded models, as huggingface_hub finds it."""
+    """Return the folder for downloaded models, as huggingface_hub finds it."""
     home = os.environ.get("HF_HOME", "~/.cache/huggingface")
     return Path(os.environ.get("HF_HUB_CACHE", f"{home}/hub")).expanduser()
 
 
 def shared_memory(free_gib: float, total_gib: float) -> Finding:
-    """Judge the size of /dev/shm, through which processes pass weights and Ray its objects."""
+    """Judge how large /dev/shm is, through which processes pass weights and Ray its objects."""
     text = f"{SHM}: {free_gib:.1f} of {total_gib:.1f} GiB free"
     if free_gib >= _LEAST_SHM_GIB:
         return ok(text)
@@ -93,7 +93,7 @@ def leftovers(folder: Path) -> list[Finding]:
 
 
 def disk(place: Path, purpose: str, free_gib: float) -> Finding:
-    """Judge the free space of a disk."""
+    """Judge a disk's free space."""
     text = f"{place}: {free_gib:.1f} GiB free"
     if free_gib >= _FEW_DISK_GIB:
         return ok(text)

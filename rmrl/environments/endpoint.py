@@ -97,13 +97,13 @@ class Endpoint:
         """What ended an engine for good."""
 
     def open(self, trace: str, sample: Conversing) -> None:
-        """Answer the turns of a trace from here on."""
+        """Answer a trace's turns from here on."""
         self._traces[trace] = sample
         self._announced.set()
         self._announced = asyncio.Event()
 
     def end(self, trace: str) -> None:
-        """Refuse further turns of a trace, and cancel those that are being drawn."""
+        """Refuse further turns in a trace, and cancel those that are being drawn."""
         self._traces[trace] = None
         for draw, drawn_for in self._draws.items():
             if drawn_for == trace:
@@ -114,7 +114,7 @@ class Endpoint:
         self._traces.clear()
 
     async def settled(self) -> None:
-        """Wait until the engines have let go of all turns: they refuse to sleep before."""
+        """Wait until the engines have dropped all turns: they refuse to sleep before."""
         while self._draws:
             await asyncio.wait(self._draws)
 

@@ -1,5 +1,5 @@
-"""The process that plays an environment: started in its own environment of packages, asked by lines
-of JSON, ended with all it started."""
+"""The process that plays an environment: started with its own packages, asked by JSON lines, ended
+with all it started."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ class Host:
     async def call(
         self, op: str, *, on_trace: Callable[[str], None] = lambda _: None, **fields: Any
     ) -> dict[str, Any]:
-        """Send a request and return its reply; `on_trace` gets the id of each trace that begins.
-        Raises PlayError where the environment failed, EngineLostError where the process has ended.
-        A cancelled call is cancelled there, too."""
+        """Send a request and return its reply; `on_trace` gets each trace's id as it begins. Raises
+        PlayError where the environment failed, EngineLostError where the process has ended. A
+        cancelled call is cancelled there, too."""
         if self.ended:
             raise self._lost()
         number = next(self._numbers)

@@ -37,7 +37,7 @@ class Hosts:
 
     @property
     def version(self) -> str:
-        """The release of verifiers."""
+        """verifiers' release."""
         return self._hosts[0].version
 
     async def start(self) -> None:
@@ -59,8 +59,8 @@ class Hosts:
         return min(self._hosts, key=lambda host: (host.ended, host.under_way))
 
     async def replace(self, lost: Host, error: EngineLostError) -> None:
-        """Start another host in the place of a lost one, where that has not happened already.
-        Raises `error` where there were as many losses in this step as there are hosts."""
+        """Start another host where one was lost, where that has not happened already. Raises
+        `error` where there were as many losses in this step as there are hosts."""
         async with self._starting:
             if lost not in self._hosts:
                 return

@@ -35,8 +35,8 @@ def response_of(
     """Convert an episode with one trace that trains. `samples`: its traces' turns, by their ids.
     `on_limit`: "missing" or "score", for one that a limit on turns or tokens ended.
 
-    Raises InfrastructureError for several, whose rewards would be mixed, and where a sampled token
-    of the trace is none that an engine drew.
+    Raises InfrastructureError for several, whose rewards would be mixed, and where no engine drew a
+    sampled token in the trace.
     """
     traces = [each for each in episode["traces"] if each["agent"].get("trainable", True)]
     if len(traces) > 1:
@@ -93,7 +93,7 @@ def failed(prompt: Prompt, status: Any, detail: str, *, stop: str = "") -> Respo
 
 def _paths(nodes: Sequence[Node]) -> list[list[tuple[int, Node]]]:
     """Return the way to each leaf whose turns train, with the nodes' numbers. A compaction that the
-    harness gave up is none of them."""
+    harness gave up does not count."""
     parents = {node.get("parent") for node in nodes}
     accepted = {
         link["node"]
@@ -112,7 +112,7 @@ def _paths(nodes: Sequence[Node]) -> list[list[tuple[int, Node]]]:
 
 
 class _Parts:
-    """Tokens of a response, branch by branch."""
+    """A response's tokens, branch by branch."""
 
     def __init__(self) -> None:
         self._tokens: list[int] = []
@@ -185,8 +185,8 @@ class _Parts:
     def number_turns(self, nodes: Sequence[Node], *, first: int) -> None:
         """Number the turns as the rewards count them, who read the conversation from `first` on.
 
-        Where a template is no prefix, the conversation holds an earlier turn as a message of its
-        own, without the tokens, and perhaps without the thinking.
+        Where a template is no prefix, the conversation holds an earlier turn as its own message,
+        without the tokens, and perhaps without the thinking.
         """
         path = last_path(nodes)
         elsewhere = [n for n in self._turn_of if n not in path]

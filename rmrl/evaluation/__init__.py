@@ -1,1 +1,1 @@
-"""How far rewards can be trusted: benchmarks of judges and reward models, scored or recorded."""
+"""How far rewards can be trusted: benchmarks for judges and reward models, scored or recorded."""

@@ -43,7 +43,7 @@ def check_eval(config: EvalConfig, *, shipped_functions: Path) -> CheckedEval:
     """Read the benchmark and the recorded judgements, or check the rewards as `rmrl score` does.
 
     Raises ConfigError with every problem in a round, DataError for rows that cannot be read, and
-    the errors of `check_scoring`.
+    `check_scoring`'s errors.
     """
     problems = Problems()
     problems.add(eval_problems(config))
@@ -91,7 +91,7 @@ def check_eval(config: EvalConfig, *, shipped_functions: Path) -> CheckedEval:
 def checked_items(
     config: EvalConfig, form: Format, out: Path, *, shipped_functions: Path
 ) -> list[Item]:
-    """Read the items. Raises the errors of `check_eval`: unreadable rows hide no problem in the
+    """Read the items. Raises `check_eval`'s errors: unreadable rows hide no problem in the
     rewards."""
     problems = Problems()
     columns, typed = _columns(config)

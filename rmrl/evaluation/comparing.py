@@ -69,7 +69,7 @@ def _against(
 def between_judges(judges: Mapping[str, Judged], *, compares: bool) -> Numbers:
     """Return the judges' agreement: Cohen's kappa for each two and Krippendorff's alpha for all.
     Where responses are compared, both are over choices (in the first order). Else alpha is over
-    numbers: the only response's score, or the number of the step that is called wrong."""
+    numbers: the only response's score, or the step number that is called wrong."""
     ratings: dict[str, list[Any]] = {}
     for name, judge in judges.items():
         rating = ratings[name] = []
@@ -95,7 +95,7 @@ def between_judges(judges: Mapping[str, Judged], *, compares: bool) -> Numbers:
 
 def between_people(items: Sequence[Item]) -> Numbers:
     """Return kappa for each two people and alpha for all, over the items that have votes. None
-    where the number of votes differs from item to item."""
+    where items differ in how many votes they have."""
     votes: list[tuple[str, ...]] = [
         tuple(map(category, item.votes)) for item in items if item.votes
     ]

@@ -38,8 +38,8 @@ class Counting:
         return {"accuracy": self.share(everything), "by_subset": by_subset}
 
     def choices(self, outcomes: Sequence[Outcome]) -> Numbers:
-        """Return the choices' accuracy, with the numbers of missing verdicts and ties. A missing
-        verdict is not right, and `of_verdicts` leaves it out."""
+        """Return the choices' accuracy, with how many verdicts are missing and how many ties there
+        are. A missing verdict is not right, and `of_verdicts` leaves it out."""
         credits: list[tuple[str, float]] = []
         answered: list[float] = []
         verdicts = 0
@@ -62,8 +62,9 @@ class Counting:
         }
 
     def position(self, outcomes: Sequence[Outcome]) -> Numbers | None:
-        """Return the accuracy in each order and in both. `consistent`: share of the pairs with two
-        verdicts on which both are the same. None where no pair was judged in both orders."""
+        """Return the accuracy in each order and in both. `consistent`: among pairs with two
+        verdicts, the share on which both are the same. None where no pair was judged in both
+        orders."""
         first: list[str] = []
         second: list[str] = []
         right: tuple[list[float], list[float], list[float]] = ([], [], [])

@@ -41,7 +41,7 @@ def tables(numbers: Mapping[str, Any]) -> list[Rows]:
 
 
 def aligned(rows: Rows) -> str:
-    """Align rows of cells, the first column to the left, the others to the right."""
+    """Align cells in rows, the first column to the left, the others to the right."""
     return "\n".join(columns.aligned(rows, right=range(1, len(rows[0])), indent=""))
 
 

@@ -25,7 +25,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One row of a benchmark. A benchmark labels choices, absolute values or steps."""
+    """One benchmark row. A benchmark labels choices, absolute values or steps."""
 
     id: str
     subset: str

@@ -54,7 +54,7 @@ class Outcome:
 
     @property
     def first(self) -> str:
-        """Return the `category` of the choice in the first order."""
+        """Return the choice's `category` in the first order."""
         return category(self.choices[0])
 
 

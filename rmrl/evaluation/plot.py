@@ -8,7 +8,7 @@ from typing import Any
 
 
 def draw_reliability(numbers: Mapping[str, Any], path: Path) -> bool:
-    """Write the curves of all judges that have one. Return whether there is any.
+    """Write the curves for all judges that have one. Return whether there is any.
 
     Raises OSError where the file cannot be written.
     """

@@ -31,8 +31,8 @@ def raw_rows(
     """Yield (place for messages, values) for each row in the files that are typed at `key`, at most
     `max_rows` (-1: all). `names`: the files' columns, for csv.
 
-    A .json file may hold one list of objects, as many benchmarks are published. Raises ConfigError
-    for a value that names no files, DataError for files that cannot be read.
+    A .json file may hold one object list, as many benchmarks are published. Raises ConfigError for
+    a value that names no files, DataError for files that cannot be read.
     """
 
     def every_row() -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -65,7 +65,7 @@ def read_items(
 
     Without `needs_texts`, rows with one id are one item, as in files with a row per judge. Else a
     repeated id is numbered. Raises DataError naming file, row and column, also where two rows with
-    one id have different labels, there is no row, or no row has one of `columns`. Raises
+    one id have different labels, there is no row, or no row has a column in `columns`. Raises
     ConfigError for a name in `columns` that the format does not look up.
     """
     given = {name: str(path) for name, path in columns.items()}
@@ -139,7 +139,7 @@ def _label(item: Item) -> tuple[Any, ...]:
 
 
 def free_name(name: str, names: Container[str]) -> str:
-    """Return the first of "NAME#2", "NAME#3" ... that is not among `names`."""
+    """Return the first among "NAME#2", "NAME#3" ... that is not among `names`."""
     count = 2
     while f"{name}#{count}" in names:
         count += 1

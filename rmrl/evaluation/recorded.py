@@ -5,7 +5,7 @@
     scores                     a number per response, or one number
     verdict, verdict_swapped   A, B or tie (1, 2, 0; "A>B"); the second with both responses swapped
     text, text_swapped         what the judge wrote, read as `eval.choices`, `eval.scale` or
-                               `eval.parser` says; or a list of texts, one per response
+                               `eval.parser` says; or texts in a list, one per response
     first_wrong                the step that the judge calls the first wrong one. -1: none
 
 A value that is no verdict is a missing verdict.
@@ -88,7 +88,7 @@ class RecordedRow:
 
     def judgement(self) -> Judgement:
         """Return the step that is called wrong, for an item with step labels. Else return the
-        scores or, without scores, the verdicts. Raises DataError for a wrong number of scores."""
+        scores or, without scores, the verdicts. Raises DataError for too many or too few scores."""
         if self.item.first_wrong is not None:
             step = number_of(self.values.get("first_wrong"))
             if step is None or step != int(step):
@@ -198,7 +198,7 @@ def read_recorded(
 
 
 def _given_columns(settings: BenchmarkConfig) -> dict[str, str]:
-    """Return name -> column from `eval.recorded_columns`, with judge.0, judge.1 ... for a list of
+    """Return name -> column from `eval.recorded_columns`, with judge.0, judge.1 ... for several
     columns."""
     columns: dict[str, str] = {}
     for name, column in settings.recorded_columns.items():

@@ -1,4 +1,4 @@
-"""An evaluation's numbers, as one tree of plain values."""
+"""An evaluation's numbers, as a tree with plain values."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def evaluate(
 def judged(
     items: Sequence[Item], judgements: Sequence[Judgement], form: Format, ties: TieRule
 ) -> Judged:
-    """Return the judgements with the outcomes of all comparisons."""
+    """Return the judgements with all comparisons' outcomes."""
     outcomes: list[Outcome] = []
     for number, (item, judgement) in enumerate(zip(items, judgements, strict=True)):
         for comparison in item.comparisons:
@@ -116,7 +116,7 @@ def finite(value: Any) -> Any:
 def judge_numbers(
     items: Sequence[Item], judge: Judged, counting: Counting, settings: BenchmarkConfig
 ) -> Numbers:
-    """Return one judge's numbers, for each kind of label that the items have."""
+    """Return one judge's numbers, for each label kind that the items have."""
     numbers: Numbers = {}
     if judge.outcomes:
         numbers |= counting.choices(judge.outcomes)

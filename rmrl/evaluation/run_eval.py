@@ -1,4 +1,4 @@
-"""`rmrl eval`: judgements, recorded or of scored rewards, -> a report.
+"""`rmrl eval`: judgements, recorded or from scored rewards, -> a report.
 
 out/report.json       every number
 out/report.html, out/report.md      the tables
@@ -38,7 +38,7 @@ PICTURE = "reliability.png"
 def run_eval(checked: CheckedEval, *, opened: OpenScorer | None = None) -> Evaluation:
     """Evaluate, and write the report. `opened`: the scorer to use. None: engines on this machine.
 
-    Raises the errors of `score_once` and `judge_missing`, DataError where files cannot be written.
+    Raises what `score_once` and `judge_missing` raise, DataError where files cannot be written.
     """
     summary = None
     judges = checked.recorded

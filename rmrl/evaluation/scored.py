@@ -67,8 +67,8 @@ def rows_written(items: Sequence[Item], out: Path) -> Iterator[None]:
 
 
 def scoring_config(config: EvalConfig, items: Sequence[Item], out: Path) -> ScoreConfig:
-    """Return the configuration of `rmrl score` for the rows in `out`, with the same rewards,
-    engines and budgets."""
+    """Return an `rmrl score` configuration for the rows in `out`, with the same rewards, engines
+    and budgets."""
     further: list[str] = []
     if any(item.first_wrong is not None for item in items):
         further.append("steps")
@@ -134,8 +134,8 @@ def cannot_write(place: Path, error: OSError) -> DataError:
 def first_wrong_step(
     parts: Sequence[tuple[int, float]], steps: Sequence[str], threshold: float
 ) -> int:
-    """Return the number of the step in which the first part with a score below `threshold` ends. -1
-    where there is none. `parts`: [end in the joined response, score]."""
+    """Return the step number in which the first part with a score below `threshold` ends. -1 where
+    there is none. `parts`: [end in the joined response, score]."""
     ends: list[int] = []
     end = 0
     for step in steps:
@@ -148,7 +148,7 @@ def first_wrong_step(
 
 
 def step_number(score: float | None, count: int) -> int | None:
-    """Return a score that names one of `count` steps (or -1: none is wrong) as a whole number. None
+    """Return a score that names a step among `count` (or -1: none is wrong) as a whole number. None
     for every other score."""
     if score is None or score != int(score) or not -1 <= score < count:
         return None

@@ -2,7 +2,7 @@
 finished rows are not scored again.
 
     <name>.jsonl              the rows with their scores
-    <name>.identity.json      the job that they are of, and its statistics
+    <name>.identity.json      their job, and its statistics
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def score_once(checked: CheckedScoring, opened: OpenScorer, *, overwrite: bool) 
     """Score the rows, unless the same job has finished before (None then).
 
     Raises OutputDirError where the folder holds another job's scores and `overwrite` is false, and
-    the errors of `score_files`.
+    `score_files`' errors.
     """
     assert checked.out is not None
     file = identity_file(checked.out)

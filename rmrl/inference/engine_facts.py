@@ -1,4 +1,4 @@
-"""Facts in the class attributes of reward engines and rollout engines. The driver reads them before
+"""Facts in the class attributes that reward and rollout engines have. The driver reads them before
 an engine is started."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EVERYWHERE = ("cpu", "cuda")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """Class attributes of an engine, with the defaults where its class does not state them."""
+    """An engine's class attributes, with the defaults where its class does not state them."""
 
     runners: tuple[str, ...] = ("generate", "pooling", "token_pooling", "embed")
     """Model kinds that the engine runs, as in `EngineSpec.runner`."""
@@ -56,7 +56,7 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutFacts:
-    """Class attributes of a rollout engine, with the defaults where its class does not state
+    """A rollout engine's class attributes, with the defaults where its class does not state
     them."""
 
     sleeps_on: tuple[str, ...] = EVERYWHERE
@@ -87,12 +87,12 @@ Facts = TypeVar("Facts")
 
 
 def engine_facts(name: str) -> EngineFacts:
-    """Return the facts of reward engine `name`. Raises ConfigError for an unknown name."""
+    """Return the facts on reward engine `name`. Raises ConfigError for an unknown name."""
     return _facts(ENGINES[name], EngineFacts)
 
 
 def rollout_facts(name: str) -> RolloutFacts:
-    """Return the facts of rollout engine `name`. Raises ConfigError for an unknown name."""
+    """Return the facts on rollout engine `name`. Raises ConfigError for an unknown name."""
     return _facts(ROLLOUT_ENGINES[name], RolloutFacts)
 
 

@@ -81,8 +81,8 @@ def engine_environment(
 
     `batch_invariant` alone decides on vLLM's batch-invariant kernels: on CPU the variable with that
     name would break them. The user's own HF_HUB_OFFLINE, HF_HOME, VLLM_LOGGING_LEVEL and
-    VLLM_USE_V2_MODEL_RUNNER are passed on and take precedence. `exact_pinned`: the weights of a
-    sleeping engine take no more host memory than their size, and each sleep takes a little longer.
+    VLLM_USE_V2_MODEL_RUNNER are passed on and take precedence. `exact_pinned`: a sleeping engine's
+    weights take no more host memory than their size, and each sleep takes a little longer.
     `second_runner`: on CUDA vLLM from 0.32 on chooses its model runner itself and takes the second,
     whose seeds cost nothing. Never with `batch_invariant`.
     """

@@ -37,7 +37,7 @@ def answered(
 
 
 def by_adapter(requests: Sequence[Any]) -> dict[str, list[int]]:
-    """Return adapter -> positions of its requests, in order of first use."""
+    """Return adapter -> its requests' positions, as they are first used."""
     positions: dict[str, list[int]] = {}
     for i, request in enumerate(requests):
         positions.setdefault(request.adapter, []).append(i)
@@ -47,8 +47,8 @@ def by_adapter(requests: Sequence[Any]) -> dict[str, list[int]]:
 def sorted_batches(
     lengths: Sequence[int], *, max_rows: int, max_tokens: int
 ) -> Iterator[list[int]]:
-    """Yield indices sorted by length, in batches of at most `max_rows` rows and `max_tokens` tokens
-    (padding counted), or of a single row."""
+    """Yield indices sorted by length, in batches with at most `max_rows` rows and `max_tokens`
+    tokens (padding counted), or with a single row."""
     batch: list[int] = []
     for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
         if batch and (len(batch) >= max_rows or (len(batch) + 1) * lengths[i] > max_tokens):

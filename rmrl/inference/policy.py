@@ -15,7 +15,7 @@ from rmrl.inference.reward_engine_base import EngineSpec
 
 class PolicyEngine:
     """Facts about the rollout engines as a reward engine. `EngineSpec.kwargs` has `awake_bytes`:
-    the bytes that they hold awake beyond those held asleep, on each of their devices."""
+    the bytes that they hold awake beyond those held asleep, on each device."""
 
     runners: ClassVar[tuple[str, ...]] = ("generate",)
 

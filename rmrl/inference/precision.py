@@ -28,8 +28,8 @@ def resolve_dtype(setting: str, *, path: str, runner: str, device: str, where: s
 
     auto is the checkpoint's own type, with exceptions on CPU, all float32: float16 checkpoints
     (most CPUs have no float16 arithmetic, and float32 holds every float16 number), scoring and
-    embedding models with at most SMALL_PARAMETERS, and any model of that size where the processor
-    has no instructions for bfloat16. Raises ConfigError for an unknown name.
+    embedding models with at most SMALL_PARAMETERS, and any model as large where the processor has
+    no instructions for bfloat16. Raises ConfigError for an unknown name.
     """
     name = _NAMES.get(setting, "")
     if not name:
@@ -52,8 +52,8 @@ def resolve_dtype(setting: str, *, path: str, runner: str, device: str, where: s
 
 
 def check_batch_invariant(name: str, *, device: str, where: str) -> None:
-    """Raise ConfigError where engine `name` cannot compute every row independently of the others in
-    its batch.
+    """Raise ConfigError where engine `name` cannot compute every row as if it were alone in its
+    batch.
 
     Engines state where they can (`batch_invariant_on`). The engine's process checks that the GPU
     has what it needs.

@@ -59,8 +59,8 @@ class EngineSpec(EngineSettings):
 
     @property
     def key(self) -> Hashable:
-        """Return the key. Two specs with the same key share one engine. Adapters do not count. Two
-        spellings of one folder give the same key."""
+        """Return the key. Two specs with the same key share one engine. Adapters do not count. One
+        folder spelled in two ways gives the same key."""
         path = os.path.realpath(self.path) if Path(self.path).exists() else self.path
         apart = ("path", "kwargs", "adapter", "adapters")
         names = [f.name for f in fields(self) if f.name not in apart]
@@ -155,7 +155,7 @@ class ValueOutput:
 
 @dataclass(frozen=True, slots=True)
 class LabelOutput:
-    """A sequence's raw logits, one for each label of the head. () with a `failure`."""
+    """A sequence's raw logits, one for each label in the head. () with a `failure`."""
 
     logits: tuple[float, ...]
     tokens_in: int
@@ -247,7 +247,7 @@ class RewardEngine(Protocol):
         ...
 
     def label_logits(self, requests: Sequence[PoolingRequest]) -> list[LabelOutput]:
-        """Return the raw logits from a head with any number of labels."""
+        """Return the raw logits from a head, however many labels it has."""
         ...
 
     def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]: ...
@@ -297,7 +297,7 @@ def overlong_labels(request: PoolingRequest, context_length: int) -> LabelOutput
 
 def only_label(output: LabelOutput) -> ValueOutput:
     """Return the output from a head with one label as a single value. Several labels are a failure:
-    reading one of them would be a guess."""
+    reading one would be a guess."""
     failure = output.failure
     detail = output.detail
     if not failure and len(output.logits) != 1:

@@ -1,7 +1,7 @@
 """Activations in host memory between the forward and the backward pass.
 
 With gradient checkpointing a decoder layer keeps nothing but its input. These are what is moved:
-tokens x hidden size per layer. Copies go through the stream of compute, which orders them without
+tokens x hidden size per layer. Copies go through the compute stream, which orders them without
 waiting for the device.
 """
 
@@ -22,8 +22,8 @@ Saved = tuple[torch.device, Tensor] | Tensor
 def offloaded(
     *, device_type: str = "cuda", smallest_bytes: int = SMALLEST_BYTES
 ) -> AbstractContextManager[None]:
-    """Keep what autograd saves inside the block in host memory, as far as it is on a device of
-    `device_type`; parameters stay."""
+    """Keep what autograd saves inside the block in host memory, as far as it is on a `device_type`
+    device; parameters stay."""
 
     def pack(tensor: Tensor) -> Saved:
         stays = isinstance(tensor, nn.Parameter) or tensor.nbytes < smallest_bytes

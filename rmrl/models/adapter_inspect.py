@@ -1,5 +1,5 @@
-"""Reading of a LoRA adapter's folder: adapter_config.json and the headers of its tensors, as peft
-writes them. Nothing is loaded, and nothing is ever unpickled."""
+"""Read a LoRA adapter's folder: adapter_config.json and its tensors' headers, as peft writes them.
+Nothing is loaded, and nothing is ever unpickled."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Adapter:
 
     @property
     def bytes(self) -> int:
-        """Bytes of its tensors as they are stored."""
+        """Its tensors' bytes as they are stored."""
         return stored_bytes(self.tensors)
 
 
@@ -147,8 +147,8 @@ def read_adapter(path: str | Path) -> Adapter:
 
 
 def check_task(adapter: Adapter, base: str, *, runner: str, where: str) -> None:
-    """Raise ConfigError where the adapter was trained for another use than that of a `runner` model
-    (see `EngineSpec.runner`): engines would drop its head, or read one that it never saw."""
+    """Raise ConfigError where the adapter was trained for another use than a `runner` model's (see
+    `EngineSpec.runner`): engines would drop its head, or read one that it never saw."""
     task = str(adapter.config.get("task_type") or "")
     name = architecture(base)
     if task in _HEAD_TASKS and name.endswith(WRITES_TEXT):
@@ -175,7 +175,7 @@ def check_fits(adapter: Adapter, base: str, *, named: str, where: str) -> None:
     its tensors have no layer there or do not fit it, or it names another hub id than the user.
 
     `named`: the base as the user wrote it. A name that merely differs in spelling or place is a
-    warning. Shapes are not compared with those of a quantised base, which are packed.
+    warning. Shapes are not compared with a quantised base's, which are packed.
     """
     config = read_config(base)
     weights: dict[str, TensorHeader] = {
@@ -221,8 +221,8 @@ def check_fits(adapter: Adapter, base: str, *, named: str, where: str) -> None:
 
 
 class _Modules:
-    """The modules of a checkpoint, by its tensors' names. `in` asks whether a tensor of an
-    adapter belongs to one of them."""
+    """A checkpoint's modules, by its tensors' names. `in` asks whether an adapter's tensor belongs
+    to one."""
 
     def __init__(self, tensors: Iterable[str], *, tied: bool) -> None:
         """`tensors`: names as `_layer_of` returns them; `tied`: the output embedding may be the
@@ -249,8 +249,8 @@ class _Modules:
 
 
 def slot_bytes(base: str, *, rank: int, element_bytes: int) -> int:
-    """Bytes of the tensors that an engine reserves for one adapter of up to `rank`: A and B beside
-    every matrix of the base, the input and the output embedding both.
+    """How many bytes an engine reserves for one adapter with up to `rank`: A and B beside every
+    matrix in the base, the input and the output embedding both.
 
     bitsandbytes packs a 4-bit matrix of n numbers into a column of n / 2 bytes. Its sides are
     counted as 3 sqrt(n) together, which is enough where neither is seven times the other.
@@ -269,8 +269,8 @@ def slot_bytes(base: str, *, rank: int, element_bytes: int) -> int:
 
 
 def _layer_of(name: str) -> str:
-    """A tensor's name from its numbered layer on, which is what models of different classes agree
-    on: base_model.model.model.layers.0.mlp.up_proj.weight -> layers.0.mlp.up_proj.weight."""
+    """A tensor's name from its numbered layer on, on which models in different classes agree:
+    base_model.model.model.layers.0.mlp.up_proj.weight -> layers.0.mlp.up_proj.weight."""
     parts = name.removeprefix(_PREFIX).split(".")
     for i, part in enumerate(parts):
         if part.isdigit():
@@ -279,8 +279,8 @@ def _layer_of(name: str) -> str:
 
 
 def _hub_id(path: str) -> str:
-    """The hub id (org/name) that a path stands for: itself, or that of a snapshot in the hub cache;
-    "" for any other folder."""
+    """The hub id (org/name) that a path stands for: itself, or a snapshot's in the hub cache; ""
+    for any other folder."""
     folder = Path(path).expanduser()
     if folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--"):
         return folder.parent.parent.name.removeprefix("models--").replace("--", "/", 1)
@@ -291,6 +291,6 @@ def _hub_id(path: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """The last part of a name, without what people write in more than one way."""
+    """A name's last part, without what people write in more than one way."""
     last = name.rstrip("/").rpartition("/")[2]
     return "".join(filter(str.isalnum, last)).lower()

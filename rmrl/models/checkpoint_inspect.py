@@ -1,4 +1,4 @@
-"""Facts of a Hugging Face checkpoint folder, read from config.json and safetensors headers. No
+"""Facts about a Hugging Face checkpoint folder, read from config.json and safetensors headers. No
 weight is loaded."""
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class TensorHeader:
 
     @property
     def count(self) -> int:
-        """Number of elements."""
+        """How many elements there are."""
         return math.prod(self.shape)
 
 
@@ -126,7 +126,7 @@ def checkpoint_kind(path: str | Path) -> CheckpointKind:
 
 
 def architecture(path: str | Path) -> str:
-    """The first entry of config.json's `architectures`, "" when there is none."""
+    """The first entry in config.json's `architectures`, "" when there is none."""
     names = read_config(path).get("architectures") or [""]
     return str(names[0])
 
@@ -234,7 +234,7 @@ def check_token_head(path: str | Path) -> None:
 
 
 def _heads(path: str | Path) -> list[TensorHeader]:
-    """The tensors of scoring heads."""
+    """Scoring heads' tensors."""
     heads: list[TensorHeader] = []
     for header in tensor_headers(path):
         *modules, last = header.name.split(".")
@@ -253,7 +253,7 @@ def _listed(heads: Sequence[TensorHeader]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SentenceSettings:
-    """Input settings of a sentence-transformers folder."""
+    """A sentence-transformers folder's input settings."""
 
     max_tokens: int
     """Longest text it embeds, in tokens. A very large number when there is no limit."""
@@ -296,7 +296,7 @@ def parameter_count(path: str | Path) -> int:
 
 
 def weight_bytes(path: str | Path, dtype: str) -> int:
-    """Bytes of the weights when floating-point tensors are held as `dtype` ("auto": as stored)."""
+    """The weights' bytes when floating-point tensors are held as `dtype` ("auto": as stored)."""
     stored = dtype == "auto"
     if not stored and dtype not in _DTYPE_BYTES:
         raise ConfigError(
@@ -360,8 +360,8 @@ def max_positions(path: str | Path) -> int:
     """Longest sequence the checkpoint was made for, in tokens. A very large number when config.json
     has no such entry.
 
-    RoBERTa and related models count positions from pad_token_id + 1, so that many rows of the table
-    are never used.
+    RoBERTa and related models count positions from pad_token_id + 1, so that many table rows are
+    never used.
     """
     config = read_config(path)
     text = config.get("text_config") or {}
@@ -376,8 +376,8 @@ def max_positions(path: str | Path) -> int:
 
 
 def vocabulary_size(path: str | Path) -> int:
-    """Number of tokens that the model's logits have, rows of padding included. A very large number
-    when config.json has no such entry."""
+    """How many tokens the model's logits have, padding rows included. A very large number when
+    config.json has no such entry."""
     config = read_config(path)
     text = config.get("text_config") or {}
     size = config.get("vocab_size") or text.get("vocab_size")
@@ -385,13 +385,13 @@ def vocabulary_size(path: str | Path) -> int:
 
 
 def tensor_headers(path: str | Path) -> tuple[TensorHeader, ...]:
-    """Every tensor of the checkpoint's safetensors files. Raises ConfigError when there are none or
+    """Every tensor in the checkpoint's safetensors files. Raises ConfigError when there are none or
     one is torn."""
     return tuple(chain.from_iterable(map(file_headers, _weight_files(local_checkpoint(path)))))
 
 
 def file_headers(file: Path) -> tuple[TensorHeader, ...]:
-    """Every tensor of one safetensors file. Raises ConfigError when it is torn."""
+    """Every tensor in one safetensors file. Raises ConfigError when it is torn."""
     headers: list[TensorHeader] = []
     size = file.stat().st_size
     with file.open("rb") as stream:
@@ -416,12 +416,12 @@ def file_headers(file: Path) -> tuple[TensorHeader, ...]:
 
 
 def stored_bytes(headers: Sequence[TensorHeader]) -> int:
-    """Bytes of tensors as they are stored."""
+    """Tensors' bytes as they are stored."""
     return sum(header.count * _SIZES[header.dtype] for header in headers)
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """The files that the index names, else all of the folder.
+    """The files that the index names, else all in the folder.
 
     Raises ConfigError for an index beside missing shards.
     """

@@ -1,4 +1,4 @@
-"""torch.compile of a model's decoder layers."""
+"""torch.compile for a model's decoder layers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def compiler_problem(device: str) -> str:
 
 
 def compile_layers(layers: Iterable[nn.Module], *, backend: str = "inductor") -> None:
-    """Compile each layer in place, at its first call and once for rows of all lengths; names of
-    parameters stay. Call it before the layers are sharded."""
+    """Compile each layer in place, at its first call and once for rows with any length; parameter
+    names stay. Call it before the layers are sharded."""
     for layer in layers:
         layer.compile(dynamic=True, backend=backend)

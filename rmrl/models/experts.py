@@ -1,4 +1,4 @@
-"""Experts of a mixture under the names of checkpoint files: one by one, where transformers keeps
+"""A mixture's experts under the names in checkpoint files: one by one, where transformers keeps
 them fused.
 
 <layer>.mlp.experts.gate_up_proj [E, 2 I, H]
@@ -15,7 +15,7 @@ _FUSED = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}
 
 
 def one_by_one(name: str, parameter: Tensor) -> dict[str, Tensor]:
-    """Views of a fused parameter by its experts' names, {} for any other parameter."""
+    """Views into a fused parameter by its experts' names, {} for any other parameter."""
     holder, _, last = name.rpartition(".")
     if last not in _FUSED or not holder.endswith(".experts") or parameter.dim() != 3:
         return {}

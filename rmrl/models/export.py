@@ -45,9 +45,9 @@ def save_hf_folder(
     not at all.
 
     `tensors` yields full tensors by their Hugging Face names, one at a time: memory holds two
-    files' worth (`shard_bytes` each) in the process that writes them. An existing folder of that
+    files' worth (`shard_bytes` each) in the process that writes them. An existing folder with that
     name is replaced. `model` is read for its configs only. `check` is called with the finished
-    folder before it gets its name. After an error of it nothing is left behind. With `writers`
+    folder before it gets its name. After an error in it nothing is left behind. With `writers`
     every process calls this, on a file system that they share. The first one writes the rest and
     gives the folder its name.
     """
@@ -82,7 +82,7 @@ def save_hf_folder(
 
 @dataclass(slots=True)
 class _Shards:
-    """Tensors of each file, the same in every process, whoever writes it."""
+    """Each file's tensors, the same in every process, whoever writes it."""
 
     files: list[list[str]]
     total_bytes: int = 0

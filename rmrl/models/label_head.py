@@ -1,4 +1,4 @@
-"""Labels of a classifier head, and the function that its outputs pass through: both from
+"""A classifier head's labels, and the function that its outputs pass through: both from
 config.json, no weight is loaded."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings of a model whose layers differ, such as Gemma 4 with heads of two sizes."""
+"""Settings for a model whose layers differ, such as Gemma 4 with two head sizes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def layer_configs(config: Any) -> Sequence[Any]:
-    """Return transformers' config of each layer where some differ, else `config` alone.
+    """Return transformers' config for each layer where some differ, else `config` alone.
 
-    A setting that differs cannot be read from the config of the whole model: transformers raises an
+    A setting that differs cannot be read from the whole model's config: transformers raises an
     error.
     """
     if getattr(config, "is_heterogeneous", False):

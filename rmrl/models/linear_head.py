@@ -1,5 +1,5 @@
 """log p(target) and entropy straight from hidden states and the head's matrix: logits exist for one
-slice of positions at a time, in both passes.
+slice at a time, in both passes.
 
 The logits' gradient is g_N * (1[v = t] - p_v) / temperature, and g_N, the gradient of the
 loss, is known in the backward pass only (a policy's loss depends on the log-probabilities of whole
@@ -44,7 +44,7 @@ def slice_elements(device: torch.device) -> int:
 
 
 def kept_elements(slice_size: int) -> int:
-    """Most logits of a micro-batch that are kept for the backward pass."""
+    """How many logits in a micro-batch are kept at most for the backward pass."""
     return max(KEPT_ELEMENTS, slice_size)
 
 
@@ -82,7 +82,7 @@ def plain_linear(module: nn.Module) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slicing:
-    """How the positions are cut, and what is computed of each slice."""
+    """How the positions are cut, and what is computed for each slice."""
 
     rows: int
     """Positions of a slice."""
@@ -93,7 +93,7 @@ class Slicing:
     softmax: Softmax
 
     def scaled(self, logits_nV: Tensor, *, copy: bool) -> Tensor:
-        """float32 logits / temperature; without `copy` perhaps in the place of `logits_nV`."""
+        """float32 logits / temperature; without `copy` perhaps in place, in `logits_nV`."""
         return logits_nV.to(torch.float32, copy=copy).div_(self.temperature)
 
 
@@ -103,7 +103,7 @@ def head_logprobs(
     """log p(target) and entropies (None unless computed), float32 [N].
 
     Differentiable in the hidden states, the weight and the bias. The gradients have their dtypes;
-    those of weight and bias are summed over slices in float32 and rounded once.
+    weight's and bias's are summed over slices in float32 and rounded once.
     """
     return _HeadLogprobs.apply(
         hidden_NH, head.weight_VH, head.bias_V, targets_N, (head.factor, head.softcap), slicing
@@ -186,7 +186,7 @@ class _HeadLogprobs(torch.autograd.Function):
 
 
 def _slices(rows: int, *streams: Tensor | None) -> Iterator[tuple[Any, ...]]:
-    """The streams' parts of each slice, None for a stream that is None. One empty slice where there
+    """The streams' parts in each slice, None for a stream that is None. One empty slice where there
     are no positions."""
     count = len(next(stream for stream in streams if stream is not None))
     for start in range(0, max(count, 1), rows):
@@ -195,7 +195,7 @@ def _slices(rows: int, *streams: Tensor | None) -> Iterator[tuple[Any, ...]]:
 
 
 def _before_changes(grad_nV: Tensor, logits_nV: Tensor, head: LinearHead) -> Tensor:
-    """Gradient of the matrix product from that of the changed logits, in its place."""
+    """The matrix product's gradient from the changed logits' one, in its place."""
     if head.softcap is not None:
         grad_nV.mul_((logits_nV.float() / head.softcap).square_().neg_().add_(1.0))
     if head.factor != 1.0:
@@ -204,7 +204,7 @@ def _before_changes(grad_nV: Tensor, logits_nV: Tensor, head: LinearHead) -> Ten
 
 
 class _WeightSum:
-    """Sum over slices of the products that make the weight's gradient.
+    """The products that make the weight's gradient, summed over slices.
 
     Several slices are added up in float32 and rounded to the weight's dtype once. A single one is
     the product itself.

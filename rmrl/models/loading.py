@@ -62,13 +62,13 @@ def load_pretrained(
     dtype: torch.dtype,
     may_lack: tuple[str, ...] = (),
 ) -> PreTrainedModel:
-    """Load a model of the transformers class `architecture` on CPU in `dtype`, with attention
+    """Load a model with the transformers class `architecture` on CPU in `dtype`, with attention
     through torch's SDPA, no KV cache, every dropout off.
 
     Under `torch.device("meta")` it is built from its config, on that device: no weight is read, and
     no memory used. Dropout is off because the policy ratio must be exactly 1 before the first
     optimizer step. Raises ConfigError for a path that holds no such model, CheckpointError if any
-    weight but those of `may_lack` is missing (it would be random).
+    weight outside `may_lack` is missing (it would be random).
     """
     hf_logging.disable_progress_bar()  # every process of a group would draw its own
     if torch.get_default_device().type == "meta":
@@ -105,7 +105,7 @@ def load_pretrained(
 def build_unloaded(
     architecture: Any, model: ModelConfig, *, config: PretrainedConfig, dtype: torch.dtype
 ) -> PreTrainedModel:
-    """Build the model of `load_pretrained` without reading a weight: buffers have their values,
+    """Build `load_pretrained`'s model without reading a weight: buffers have their values,
     parameters are uninitialised memory."""
     return _ready(_built(architecture, model, config, dtype), model)
 
@@ -129,8 +129,8 @@ def _ready(loaded: Any, model: ModelConfig) -> Any:
 
 
 def recompute_layers(loaded: PreTrainedModel, *, every: int) -> None:
-    """Let the first of `every` layers recompute its activations in the backward pass, and so on. A
-    model whose layers are not transformers' own recomputes all of them, which needs less memory.
+    """Let the first in every `every` layers recompute its activations in the backward pass, and so
+    on. A model whose layers are not transformers' own recomputes them all, which needs less memory.
     """
     loaded.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     layers = [
@@ -191,7 +191,7 @@ def _checkpoint(model: ModelConfig) -> str:
 
 
 def _override(config: Any, entries: Mapping[str, Any], *, prefix: str) -> None:
-    """Set `entries` on a config object. A mapping is applied to the nested mapping or config of
+    """Set `entries` on a config object. A mapping is applied to the nested mapping or config with
     that name."""
     present = config if isinstance(config, dict) else config.to_dict()
     for name, value in entries.items():

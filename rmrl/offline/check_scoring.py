@@ -83,10 +83,10 @@ def check_scoring(
     """Find all problems before an engine is started: in a first round without reading all rows,
     in a second one with them.
 
-    Raises ConfigError with every problem of a round and of the files to write, which hide no round.
-    A single problem raises its own error (DataError, MemoryPlanError). Without `needs_out` only the
-    first rows are read, and `out` may be left out. Without `needs_files` the rows come later, and
-    `check_first_rows` checks them.
+    Raises ConfigError with a round's every problem and all on the files to write, which hide no
+    round. A single problem raises its own error (DataError, MemoryPlanError). Without `needs_out`
+    only the first rows are read, and `out` may be left out. Without `needs_files` the rows come
+    later, and `check_first_rows` checks them.
     """
     problems = Problems()
     _settle(config, problems)
@@ -132,8 +132,8 @@ def check_scoring(
 
 
 def check_first_rows(checked: CheckedScoring, rows: Sequence[AnsweredRow]) -> None:
-    """Check rows in memory as `check_scoring` checks the first rows of files. Raises ConfigError
-    with every problem."""
+    """Check rows in memory as `check_scoring` checks files' first rows. Raises ConfigError with
+    every problem."""
     problems = Problems()
     columns = dict.fromkeys(chain.from_iterable(map(attrgetter("fields"), rows[:_FIRST_ROWS])))
     first = response_rows(rows[:_FIRST_ROWS])
@@ -195,7 +195,7 @@ def _first_round(
     *,
     device: str,
 ) -> None:
-    """Add every problem of the checkpoints' headers and the first rows."""
+    """Add every problem in the checkpoints' headers and the first rows."""
     rows: list[ResponseRow] = []
     columns: dict[str, None] = {}
     if config.data.files is not None:
@@ -208,7 +208,7 @@ def _first_round(
 
 
 def _output(config: ScoreConfig, problems: Problems, *, needs_out: bool) -> None:
-    """Add problems of the files to write."""
+    """Add problems with the files to write."""
     if config.out and needs_out:
         with problems.collecting():
             out = output_file(config.out, _shard(config))
@@ -223,7 +223,7 @@ def _output(config: ScoreConfig, problems: Problems, *, needs_out: bool) -> None
 
 
 def _overwritten_inputs(config: ScoreConfig, out: Path) -> list[str]:
-    """Return a problem for each file to write that is one of `data.files`, which are read again
+    """Return a problem for each file to write that is also in `data.files`, which are read again
     after it is written."""
     files: Any = config.data.files
     if not isinstance(files, list | tuple):
@@ -272,7 +272,7 @@ def depends_on_batch(specs: Sequence[RewardSpec]) -> bool:
 def _memory(
     config: ScoreConfig, specs: Sequence[RewardSpec], devices: Devices
 ) -> tuple[list[EnginePlan], Budget, list[str]]:
-    """Return the engines, their memory budget, and tables of both. Raises MemoryPlanError."""
+    """Return the engines, their memory budget, and both as tables. Raises MemoryPlanError."""
     engines = prepare_engines(specs, config.trainer, devices)
     budget = budgets(config.trainer, devices)
     gpu_bytes = devices.total_bytes()
@@ -289,7 +289,7 @@ def _memory(
 
 
 def _shard(config: ScoreConfig) -> tuple[int, int] | None:
-    """Return i and n of shard=i/n. Raises ConfigError for what is not of that form."""
+    """Return i and n from shard=i/n. Raises ConfigError for any other form."""
     return None if config.shard is None else shard_numbers(config.shard)
 
 
@@ -321,7 +321,7 @@ def _survey(
 
 
 def _report_groups(groups: GroupTable) -> None:
-    """Log facts of the groups that matter where responses are compared."""
+    """Log facts about the groups that matter where responses are compared."""
     if groups.singles:
         _log.warning(
             f"{groups.singles} of {groups.groups} groups hold one response, which has nothing to be"
@@ -356,7 +356,7 @@ def refuse_existing(out: Path, *, overwrite: bool) -> None:
 
 
 def _problems_on_cluster(config: ScoreConfig, specs: Sequence[RewardSpec]) -> list[str]:
-    """Return why the actors of a cluster cannot score these rewards one batch at a time."""
+    """Return why a cluster's actors cannot score these rewards one batch at a time."""
     key = "score.engine=ray_data"
     problems: list[str] = []
     if depends_on_batch(specs) or needs_whole_groups(specs, config.reward):

@@ -1,10 +1,10 @@
-"""Conditions over the columns of a scored row, as typed: `judge != rule`, `reward < 0.5 and
-status_judge == 'ok'`.
+"""Conditions over a scored row's columns, as typed: `judge != rule`, `reward < 0.5 and status_judge
+== 'ok'`.
 
 A condition is parsed into Python's syntax tree, which is walked. Nothing in it is executed, and no
-attribute or function of Python can be reached. Allowed are names of columns, numbers, texts,
-`None`, comparisons (also `in` a text), `and`, `or`, `not`, + - * / and `abs`. A column whose name
-is not a Python name is written `column["gpt-4"]`.
+Python attribute or function can be reached. Allowed are column names, numbers, texts, `None`,
+comparisons (also `in` a text), `and`, `or`, `not`, + - * / and `abs`. A column whose name is not a
+Python name is written `column["gpt-4"]`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NEED = 'conditions look like "judge != rule" or "reward < 0.5 and status_judge 
 
 
 def condition(text: str) -> Condition:
-    """Compile the condition to a function of a row's columns.
+    """Compile the condition to a function over a row's columns.
 
     A comparison or a sum with a missing value (None) is false, apart from == and !=. Raises
     ConfigError for text that is not a condition. The function raises ConfigError for a column that
@@ -85,7 +85,7 @@ def _build(node: ast.expr, text: str) -> Condition:
 
 
 def _guarded(function: Callable[..., Any], arguments: list[Condition]) -> Condition:
-    """Evaluate a function, None where an argument is missing or of an unsupported type."""
+    """Evaluate a function, None where an argument is missing or has an unsupported type."""
 
     def evaluate(row: Mapping[str, Any]) -> Any:
         try:

@@ -1,8 +1,7 @@
 """`rmrl score ... --dry-run`: requests that a scoring job would send, counted without an engine.
 
-The inputs of models are rendered and tokenized as in the job, and recorded in the place of being
-sent. A judge's further rounds follow on made-up answers, so their number is that of answers which
-can be read.
+Models' inputs are rendered and tokenized as in the job, and recorded instead of sent. A judge's
+further rounds follow on made-up answers, so there are as many as with answers that can be read.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class _NoAnswerError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Recorder:
-    """Stands for the engine or server of one role: records requests, and writes judges' answers
+    """Stands for one role's engine or server: records requests, and writes judges' answers
     itself."""
 
     label: str
@@ -61,7 +60,7 @@ class Recorder:
     async def submit(
         self, method: str, requests: Sequence[Any], *, deterministic: bool
     ) -> list[Any]:
-        """See `Calls.submit`; equal requests of a deterministic scorer count once."""
+        """See `Calls.submit`; a deterministic scorer's equal requests count once."""
         for request in requests:
             if not deterministic:
                 self.requests.append(request)
@@ -82,8 +81,7 @@ class Recorder:
         return answers
 
     def cells(self, scale: float, about: str) -> list[str]:
-        """Return the row of the table for `scale` times the requests, with `about` before each
-        number."""
+        """Return the table row for `scale` times the requests, with `about` before each number."""
         tokens_in = 0
         tokens_out = 0
         for request in self.requests:
@@ -112,7 +110,7 @@ class Recorder:
 
 
 def text_of(request: Any, tokenizer: Any = None) -> str:
-    """Return what a request gives a model to read. `tokenizer`: of the model, "" without it for a
+    """Return what a request gives a model to read. `tokenizer`: from the model, "" without it for a
     request of tokens alone."""
     ids = getattr(request, "token_ids", ())
     if ids and tokenizer is not None:
@@ -157,7 +155,7 @@ async def dry_run(checked: CheckedScoring) -> str:
 async def _recorded(
     spec: RewardSpec, rows: Sequence[ResponseRow], tokenizer: Callable[[str], Any], pool: RulePool
 ) -> list[Recorder]:
-    """Return what recorded the requests for `rows`, one for each model; [] of a reward that asks
+    """Return what recorded the requests for `rows`, one for each model; [] for a reward that asks
     none."""
     recorders: dict[str, Recorder] = {}
     for role, engine in spec.engines.items():

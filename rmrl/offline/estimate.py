@@ -42,8 +42,8 @@ class Workload:
     """Whether these are the responses in one step of a run."""
 
     def responses_of(self, spec: RewardSpec) -> float:
-        """Return the number of responses that a reward scores, by the shares of the sources; of a
-        watcher the mean over all steps."""
+        """Return how many responses a reward scores, by the sources' shares; for a watcher the mean
+        over all steps."""
         rows = sum(count for source, count in self.sources.items() if counts_for(spec, source))
         responses = self.responses * rows / max(sum(self.sources.values()), 1)
         if spec.watch is None:
@@ -55,7 +55,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardCost:
-    """Cost of one reward on the rows on which it was measured."""
+    """One reward's cost on the rows on which it was measured."""
 
     name: str
     seconds: float
@@ -64,12 +64,12 @@ class RewardCost:
 
 
 def counts_for(spec: RewardSpec, source: str) -> bool:
-    """Return whether a reward scores the rows of a data source."""
+    """Return whether a reward scores a data source's rows."""
     return spec.sources is None or source in spec.sources
 
 
 def first_of_each(sources: Sequence[str], count: int) -> list[int]:
-    """Return the positions of the first `count` rows of every data source, in order."""
+    """Return where each data source's first `count` rows are, in order."""
     taken: Counter[str] = Counter()
     positions: list[int] = []
     for position, source in enumerate(sources):
@@ -96,11 +96,11 @@ def of_rows(rows: Sequence[ResponseRow], *, responses: int) -> Workload:
 def step_rows(
     prompts: PromptTable, spec: RewardSpec, *, count: int, group_size: int, tokens: int, coder: Any
 ) -> list[ResponseRow]:
-    """Return about `count` responses of full length to prompts that are spread evenly over the data
+    """Return about `count` full-length responses to prompts that are spread evenly over the data
     and that the reward scores.
 
-    `tokens`: length of a response, which is the reference answer again and again; `coder`: the
-    policy's tokenizer. Rewards that compare get whole groups of `group_size` responses.
+    `tokens`: a response's length, which is the reference answer again and again; `coder`: the
+    policy's tokenizer. Rewards that compare get whole groups with `group_size` responses.
     """
     positions: list[int] = [
         position
@@ -128,7 +128,7 @@ def step_rows(
 
 
 async def estimate(scorer: Scorer, workload: Workload) -> list[str]:
-    """Measure every reward of a loaded scorer, one after another, and return the lines to print."""
+    """Measure every reward in a loaded scorer, one after another, and return the lines to print."""
     lines = list(workload.before)
     total = workload.seconds_before
     for c, spec in enumerate(scorer.parts):
@@ -166,7 +166,7 @@ async def estimate(scorer: Scorer, workload: Workload) -> list[str]:
 
 
 def cost_line(cost: RewardCost, responses: float) -> str:
-    """Format the cost of `responses` responses, a mean where it is no whole number."""
+    """Format what `responses` responses cost, a mean where it is no whole number."""
     rows = cost.verdicts.rows
     seconds = cost.seconds / rows * responses
     count = f"{responses:,.0f}"

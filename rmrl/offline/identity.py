@@ -1,5 +1,4 @@
-"""Identity of a scoring job: its configuration, the code and models of its rewards, and the
-rows."""
+"""A scoring job's identity: its configuration, the code and models of its rewards, and the rows."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ Identity = dict[str, Any]
 
 def identity_of(checked: CheckedScoring) -> Identity:
     """Return {"rmrl", "config", "rewards", "files"} as JSON values. Reads the data files completely
-    and a few MiB of each model.
+    and a few MiB from each model.
 
     Raises DataError where a data file cannot be read, ConfigError where a checkpoint cannot.
     """
@@ -46,13 +45,13 @@ def identity_of(checked: CheckedScoring) -> Identity:
 
 
 def reward_digests(specs: Sequence[RewardSpec]) -> dict[str, str]:
-    """Return name -> sha256 of everything besides the configuration on which the scores depend:
-    code, models, server, files. Reads a few MiB of each model."""
+    """Return name -> sha256 for everything besides the configuration on which the scores depend:
+    code, models, server, files. Reads a few MiB from each model."""
     return {spec.name: _reward(spec) for spec in specs}
 
 
 def what_differs(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
-    """Return one line per difference, [] for the same job. "there" is the value of `saved`."""
+    """Return one line per difference, [] for the same job. "there" is `saved`'s value."""
     lines = differences(saved["config"], current["config"], MAY_CHANGE)
     for name in sorted(saved["rewards"].keys() & current["rewards"].keys()):
         if saved["rewards"][name] != current["rewards"][name]:
@@ -66,7 +65,7 @@ def what_differs(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[s
 
 
 def _reward(spec: RewardSpec) -> str:
-    """sha256 of everything besides the configuration on which the scores depend: code, models,
+    """sha256 for everything besides the configuration on which the scores depend: code, models,
     server, calibration, files that the entries name."""
     contents = contents_of(spec)
     code = contents.pop("code", "")

@@ -1,5 +1,5 @@
-"""A scoring job: finished rows are durable, and the same command resumes the job after any end of
-the process.
+"""A scoring job: finished rows are durable, and the same command resumes the job however the
+process ended.
 
     with claim(checked) as job:
         job.add(batch, rewards, state)     batch after batch, in the order of `rows_to_score`
@@ -80,7 +80,7 @@ class Job:
 
     @property
     def rows_done(self) -> int:
-        """Number of rows in finished parts."""
+        """How many rows finished parts hold."""
         return self.manifest.rows_done
 
     @property
@@ -89,7 +89,7 @@ class Job:
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """Running statistics of the transforms after the last part; {} before the first."""
+        """The transforms' running statistics after the last part; {} before the first."""
         return self.manifest.parts[-1].state if self.manifest.parts else {}
 
     def add(
@@ -100,15 +100,15 @@ class Job:
         *,
         busy_s: Mapping[str, float] | None = None,
     ) -> None:
-        """Add a batch. `state`: of the scorer after the batch; `busy_s`: see
-        `Scorer.take_seconds`. Raises DataError where a part cannot be written."""
+        """Add a batch. `state`: the scorer's after the batch; `busy_s`: see `Scorer.take_seconds`.
+        Raises DataError where a part cannot be written."""
         summary = Summary()
         summary.add(rewards, busy_s=busy_s)
         table = score_table(batch, rewards, further=self.checked.config.columns)
         self.add_table(table, summary, state)
 
     def add_table(self, table: pa.Table, summary: Summary, state: Mapping[str, Any]) -> None:
-        """Add the `score_table` of a batch and the summary of its rewards; otherwise as `add`."""
+        """Add a batch's `score_table` and its rewards' summary; otherwise as `add`."""
         self._pending.append(table)
         self._pending_state = state
         self.summary.merge(summary)
@@ -140,7 +140,7 @@ class Job:
         self._opened = time.monotonic()
 
     def scored(self, first: int, last: int) -> dict[str, list[Any]]:
-        """Return the added columns of the rows first .. last - 1; lists where the row has a list.
+        """Return the added columns for the rows first .. last - 1; lists where the row has a list.
 
         Raises DataError where the parts lack rows.
         """
@@ -164,8 +164,8 @@ class Job:
         return columns
 
     def rewards(self) -> Rewards:
-        """Return the rewards of all rows, which are scored; 24 bytes per response. Raises DataError
-        where the parts lack rows."""
+        """Return all rows' rewards, which are scored; 24 bytes per response. Raises DataError where
+        the parts lack rows."""
         parts: list[pa.Table] = [
             pq.read_table(self.folder / part.file, columns=[ROW, "reward"])
             for part in self.manifest.parts
@@ -186,7 +186,7 @@ class Job:
         )
 
     def partial(self) -> Path:
-        """Return the temporary name of the output."""
+        """Return the output's temporary name."""
         return self.folder / _PARTIAL
 
     def write_lines(self, path: Path, records: Iterable[Mapping[str, Any]]) -> int:
@@ -206,8 +206,8 @@ class Job:
         return count
 
     def write_export(self, path: Path, records: Iterable[Mapping[str, Any]]) -> int:
-        """Write as `write_lines` does. The manifest records before that the file is one of this
-        job, which may replace it when it is resumed."""
+        """Write as `write_lines` does. The manifest records before that the file is this job's,
+        which may replace it when it is resumed."""
         if path.name not in self.manifest.exports:
             self.manifest.exports.append(path.name)
             try:
@@ -267,9 +267,8 @@ class Job:
 def claim(checked: CheckedScoring) -> Iterator[Job]:
     """Open the job, new or resumed, and lock it for the block.
 
-    Raises OutputDirError where another process holds the lock, or the folder holds the rows of
-    another job without overwrite; DataError where `out` exists already or the folder cannot be
-    written.
+    Raises OutputDirError where another process holds the lock, or the folder holds another job's
+    rows without overwrite; DataError where `out` exists already or the folder cannot be written.
     """
     assert checked.out is not None
     folder = parts_folder(checked.out)
@@ -350,8 +349,8 @@ def _open(checked: CheckedScoring, folder: Path) -> Job:
 
 
 def _read_or_clear(checked: CheckedScoring, folder: Path, identity: Identity) -> Manifest | None:
-    """Read the manifest of the same job. Without one, or where another job may be discarded, clear
-    the folder and return None."""
+    """Read the same job's manifest. Without one, or where another job may be discarded, clear the
+    folder and return None."""
     overwrite = checked.config.overwrite
     try:
         manifest = read_manifest(folder)
@@ -386,7 +385,7 @@ def _read_or_clear(checked: CheckedScoring, folder: Path, identity: Identity) ->
 
 
 def _refuse_foreign(folder: Path) -> None:
-    """Raise OutputDirError for a folder with files of another program."""
+    """Raise OutputDirError for a folder with another program's files."""
     foreign = sorted(entry.name for entry in folder.iterdir() if not _is_of_a_job(entry))
     if foreign:
         raise OutputDirError(

@@ -1,4 +1,4 @@
-"""State of a scoring job on disk: a folder beside the output with parts and a manifest of them.
+"""A scoring job's state on disk: a folder beside the output with parts and their manifest.
 
     <out>.parts/manifest.json        identity of the job, and each part with the state after it;
                                      rewritten after every part
@@ -6,8 +6,8 @@
                                      position among the rows of all files
     <out>.parts/.lock                locked while a process writes here
 
-Every file is flushed to the disk and renamed into place, so finished parts survive the death of a
-process or a machine.
+Every file is flushed to the disk and renamed into place, so finished parts survive when a process
+or a machine dies.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One finished file of scores, with the state at its end; counts include all parts before
-    it."""
+    """One finished score file, with the state behind it; counts include all parts before it."""
 
     file: str
     bytes: int
@@ -54,7 +53,7 @@ class Part:
 
 @dataclass(slots=True, kw_only=True)
 class Manifest:
-    """The parts of one job in their scoring's order."""
+    """One job's parts in their scoring's order."""
 
     identity: Mapping[str, Any]
     started: str = field(default_factory=lambda: time.strftime("%Y-%m-%d %H:%M:%S %z"))
@@ -92,7 +91,7 @@ class Manifest:
 
 
 def output_file(out: str, shard: tuple[int, int] | None) -> Path:
-    """Return the file that a job with `out` writes; shard (i, n) has a file of its own."""
+    """Return the file that a job with `out` writes; shard (i, n) has its own file."""
     path = Path(out).expanduser()
     if shard is None:
         return path
@@ -101,7 +100,7 @@ def output_file(out: str, shard: tuple[int, int] | None) -> Path:
 
 
 def export_file(out: Path, kind: str) -> Path:
-    """Return the file beside `out` of select=`kind` or export=`kind`."""
+    """Return the file beside `out` for select=`kind` or export=`kind`."""
     return out.with_name(f"{out.stem}.{kind}.jsonl")
 
 
@@ -111,17 +110,17 @@ def quarantine_file(out: Path) -> Path:
 
 
 def parts_folder(out: Path) -> Path:
-    """Return the folder of the parts of `out`."""
+    """Return the folder for `out`'s parts."""
     return out.with_name(out.name + ".parts")
 
 
 def log_file(out: Path) -> Path:
-    """Return the log file of the commands that write `out`."""
+    """Return the log file for commands that write `out`."""
     return out.with_name(out.name + ".log")
 
 
 def summary_file(out: Path) -> Path:
-    """Return the file of the statistics of `out` and of the time that its rewards took."""
+    """Return the file with `out`'s statistics and the time that its rewards took."""
     return out.with_name(out.name + ".summary.json")
 
 
@@ -133,7 +132,7 @@ def scored_names(out: Path) -> frozenset[str]:
 
 
 def exports_of(folder: Path) -> list[str]:
-    """Return the names of the export files of the job in `folder`, [] where there is no readable
+    """Return which export files the job in `folder` writes, [] where there is no readable
     manifest."""
     try:
         manifest = read_manifest(folder)
@@ -143,8 +142,7 @@ def exports_of(folder: Path) -> list[str]:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """Read the manifest of `folder`, None without one. Raises OutputDirError where it cannot be
-    read."""
+    """Read `folder`'s manifest, None without one. Raises OutputDirError where it cannot be read."""
     file = folder / MANIFEST_FILE
     try:
         content = json.loads(file.read_bytes())

@@ -1,5 +1,4 @@
-"""Missing verdicts of a whole file: counts per component and cause, remedies, and checks of the
-budgets."""
+"""A whole file's missing verdicts: counts per component and cause, remedies, and budget checks."""
 
 from __future__ import annotations
 
@@ -39,9 +38,9 @@ REMEDIES: Mapping[str, str] = {
 
 
 def missing_table(verdicts: Mapping[str, VerdictCounts], *, functions: Container[str] = ()) -> str:
-    """Format one line per component and status, the most frequent first, with an example of a
-    detail; "" where nothing is missing. `functions`: components whose score is a function's number,
-    not a model's text."""
+    """Format one line per component and status, the most frequent first, with a detail as example;
+    "" where nothing is missing. `functions`: components whose score is a function's number, not a
+    model's text."""
     rows = [("reward", "status", "cause", "missing", "share")]
     examples = ["for example"]
     for name, counts in verdicts.items():
@@ -81,7 +80,7 @@ def missing_table(verdicts: Mapping[str, VerdictCounts], *, functions: Container
 
 
 def broken_budgets(verdicts: Mapping[str, VerdictCounts], settings: RewardConfig) -> list[str]:
-    """Return one sentence per budget of `reward.max_missing` and `max_missing_by_cause` that all
+    """Return one sentence per budget in `reward.max_missing` and `max_missing_by_cause` that all
     rows together exceed."""
     lines = []
     for name, counts in verdicts.items():

@@ -1,10 +1,10 @@
-"""score.engine=ray_data: the batches of a scoring job on all nodes of a Ray cluster.
+"""score.engine=ray_data: a scoring job's batches on all nodes in a Ray cluster.
 
     files -> pieces (Ray Data's tasks) -> PieceScorer (Ray Data's actors) -> scores -> durable parts
 
-A piece's rows are scored by the code of the local engine and come back in the order of the
-rows, so that parts, resuming and the output are those of any other job. Every node sees the files
-and the reward functions under the same paths.
+A piece's rows are scored by the local engine's code and come back in row order, so that parts,
+resuming and the output are those of any other job. Every node sees the files and the reward
+functions under the same paths.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def score_on_cluster(job: Job) -> None:
 
 
 def rows_of_a_piece(survey: Survey, batch_size: int) -> int:
-    """Return the number of rows that hold `batch_size` responses on average; 1 or more."""
+    """Return how many rows hold `batch_size` responses on average; 1 or more."""
     return max(1, batch_size * survey.rows // survey.responses)
 
 
@@ -157,12 +157,12 @@ class _FileReader:
 
 
 class PieceScorer:
-    """Scores pieces in a process of its own, with engines and workers of its own."""
+    """Scores pieces in its own process, with its own engines and workers."""
 
     def __init__(
         self, config: ScoreConfig, files: Sequence[str], digests: Mapping[str, str]
     ) -> None:
-        """`digests`: of the rewards as the driver has them. Raises ConfigError where this node has
+        """`digests`: for the rewards as the driver has them. Raises ConfigError where this node has
         others."""
         os.environ.pop("RAY_ADDRESS", None)
         self._checked = check_scoring(

@@ -1,4 +1,4 @@
-"""Open the scorer of checked files, and count tokens with their tokenizer."""
+"""Open the scorer for checked files, and count tokens with their tokenizer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OpenScorer = Callable[[], AbstractAsyncContextManager[Scorer]]
 
 @asynccontextmanager
 async def open_scorer(checked: CheckedScoring) -> AsyncIterator[Scorer]:
-    """Open a scorer with processes of its own, which end with the block."""
+    """Open a scorer with its own processes, which end with the block."""
     async with standalone_scorer(
         checked.specs,
         checked.config.reward,
@@ -30,7 +30,7 @@ async def open_scorer(checked: CheckedScoring) -> AsyncIterator[Scorer]:
 
 
 def token_counter(checked: CheckedScoring) -> CountTokens | None:
-    """Return a function that counts the tokens of a text with the policy's tokenizer. Without
+    """Return a function that counts a text's tokens with the policy's tokenizer. Without
     data.tokenizer it raises FieldError where a reward depends on them, and is None elsewhere."""
     path = checked.config.data.tokenizer
     if path is None:

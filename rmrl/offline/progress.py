@@ -1,4 +1,4 @@
-"""Progress of a scoring job: a bar on a terminal, a line now and then in a log."""
+"""A scoring job's progress: a bar on a terminal, a line now and then in a log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LINE_EVERY_S = 30.0
 def counting(
     total: int, *, done: int = 0, every_s: float = _LINE_EVERY_S, clock: Clock = time.monotonic
 ) -> Iterator[Callable[[int], None]]:
-    """Yield a function that takes the number of responses scored so far. The first `done` were
+    """Yield a function that takes how many responses are scored so far. The first `done` were
     scored earlier and do not count for the speed, nor does the time before the first scores, in
     which models are loaded."""
     if sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""Conversion from rows of files to rows that rewards score, one per response."""
+"""Converts files' rows to rows that rewards score, one per response."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """`from rmrl import Rewards`: a configuration's rewards as an object, for notebooks and other
 programs.
 
-The configuration, the checks, the scorer, the batches and the columns are those of `rmrl score`:
-equal rows get equal scores. Rules, servers and the engines hf and sentence_transformers need no
-Ray.
+The configuration, the checks, the scorer, the batches and the columns are `rmrl score`'s: equal
+rows get equal scores. Rules, servers and the engines hf and sentence_transformers need no Ray.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _BESIDE_A_TRAINER = 0.5
 
 
 class AsyncRewards:
-    """Rewards for programs with an event loop. See `Rewards`.
+    """Rewards for programs with an event loop: `Rewards`, whose methods are awaited.
 
         async with AsyncRewards({"models": ["gsm8k"]}) as rewards:
             table = await rewards.score(prompts, responses, references=answers)
@@ -63,7 +62,6 @@ class AsyncRewards:
     def __init__(
         self, config: Mapping[str, Any] | str | Path, *, in_training: bool = False
     ) -> None:
-        """See `Rewards`."""
         self._in_training = in_training
         if isinstance(config, str | Path):
             config = read_yaml(Path(config).expanduser())
@@ -87,7 +85,6 @@ class AsyncRewards:
 
     @classmethod
     def from_config(cls, path: str | Path) -> Self:
-        """See `Rewards.from_config`."""
         return cls(path)
 
     @property
@@ -103,7 +100,6 @@ class AsyncRewards:
         references: Sequence[Any] | None = None,
         **columns: Any,
     ) -> ScoreTable:
-        """See `Rewards.score`."""
         names = column_names(self._checked.config.data)
         return await self.score_rows(
             rows_of(prompts, responses, references=references, columns=columns, names=names)
@@ -112,7 +108,6 @@ class AsyncRewards:
     async def score_rows(
         self, rows: Iterable[Mapping[str, Any]], *, over_budget: str | None = None
     ) -> ScoreTable:
-        """See `Rewards.score_rows`."""
         raw_rows = [as_row(dict(row), f"{_ROWS} row {n}") for n, row in enumerate(rows)]
         rows_of_data: list[Row] = []
         names: dict[str, None] = {}
@@ -131,7 +126,6 @@ class AsyncRewards:
         return replace(table, columns={**raw_columns, **table.columns})
 
     async def rest(self) -> None:
-        """See `Rewards.rest`."""
         async with self._turn:
             if self._scorer is not None:
                 await unless_lost(self._scorer.residency.rest())
@@ -149,8 +143,8 @@ class AsyncRewards:
         await self.close()
 
     async def _opened(self, rows: Sequence[AnsweredRow]) -> Scorer:
-        """The scorer as behind its start: each call sees running statistics of its own rows alone,
-        unless the calls are a training's steps."""
+        """The scorer as behind its start: each call sees running statistics over its own rows
+        alone, unless the calls are a training's steps."""
         if self._closed:
             raise ConfigError("these rewards are closed; make new ones with Rewards(...)")
         if self._scorer is None:
@@ -164,24 +158,24 @@ class AsyncRewards:
 
 
 class Rewards:
-    """Rewards as an object: prompts and responses in, a table of scores out.
+    """Rewards as an object: prompts and responses in, a score table out.
 
         with Rewards({"models": ["gsm8k"]}) as rewards:
             table = rewards.score(prompts, responses, references=answers)
 
-    Works with and without an event loop that runs, as in notebooks: it has one of its own, on a
-    thread. Engines start with the first call and end with the block or `close`.
+    Works with and without an event loop that runs, as in notebooks: it has its own, on a thread.
+    Engines start with the first call and end with the block or `close`.
     """
 
     def __init__(
         self, config: Mapping[str, Any] | str | Path, *, in_training: bool = False
     ) -> None:
         """`config`: a section `reward` ({"models": [...], "weights": [...], ...}), or a mapping
-        with that section and others of `rmrl score` ({"reward": {...}, "columns": ["raw"],
-        "trainer": {"device": "cpu"}}). The whole and `reward` may each be the path of a YAML file
-        ({"reward": "section.yaml", ...}). With `in_training` each call is a step: running
-        statistics of transforms go on from call to call, and more missing verdicts than allowed
-        raise MissingVerdictsError unless `over_budget` is given.
+        with that section and others from `rmrl score` ({"reward": {...}, "columns": ["raw"],
+        "trainer": {"device": "cpu"}}). The whole and `reward` may each be a YAML file's path
+        ({"reward": "section.yaml", ...}). With `in_training` each call is a step: transforms'
+        running statistics go on from call to call, and more missing verdicts than allowed raise
+        MissingVerdictsError unless `over_budget` is given.
 
         What `rmrl score` prints goes to the loggers below "rmrl". Raises ConfigError with every
         problem that shows before rows are there.
@@ -191,8 +185,8 @@ class Rewards:
 
     @classmethod
     def from_config(cls, path: str | Path) -> Self:
-        """Rewards of a YAML file: what the constructor takes, or the config.yaml of a training run,
-        of which the sections `reward` and `ray_kwargs` are used.
+        """Rewards from a YAML file: what the constructor takes, or a training run's config.yaml,
+        whose sections `reward` and `ray_kwargs` are used.
 
         Raises ConfigError as the constructor does and where the file cannot be read.
         """
@@ -206,15 +200,15 @@ class Rewards:
         references: Sequence[Any] | None = None,
         **columns: Any,
     ) -> ScoreTable:
-        """Score responses; one row of the table per prompt.
+        """Score responses; one table row per prompt.
 
-        `prompts`: strings or lists of messages. `responses`: for each prompt a string, or the list
-        of its responses. `references`: for each prompt its reference answer. `columns`: further
-        columns of the rows (data_source, extra_info, rm_prompt, ...), each a list with a value per
-        prompt, or one string for all.
+        `prompts`: strings or message lists. `responses`: for each prompt a string, or its responses
+        in a list. `references`: for each prompt its reference answer. `columns`: further row
+        columns (data_source, extra_info, rm_prompt, ...), each a list with a value per prompt, or
+        one string for all.
         Raises DataError for lists that do not fit together and for malformed values, ConfigError
-        for what the first rows show (packages, servers, rules that raise on all of them),
-        RewardError, InfrastructureError and StallError as `rmrl score` does.
+        for what the first rows show (packages, servers, rules that raise on them all), RewardError,
+        InfrastructureError and StallError as `rmrl score` does.
         """
         scoring = self._rewards.score(prompts, responses, references=references, **columns)
         return self._finish(scoring)
@@ -222,9 +216,9 @@ class Rewards:
     def score_rows(
         self, rows: Iterable[Mapping[str, Any]], *, over_budget: str | None = None
     ) -> ScoreTable:
-        """Score rows as they stand in a file of `rmrl score`: mappings with `prompt`, `response`
-        (or `responses`) and whatever else the rewards read. `over_budget`: "warn" or "fail" in
-        this call, None: as configured. Errors as in `score`."""
+        """Score rows as they stand in a file for `rmrl score`: mappings with `prompt`, `response`
+        (or `responses`) and whatever else the rewards read. `over_budget`: "warn" or "fail" in this
+        call, None: as configured. Errors as in `score`."""
         return self._finish(self._rewards.score_rows(rows, over_budget=over_budget))
 
     @property
@@ -234,7 +228,7 @@ class Rewards:
 
     def rest(self) -> None:
         """Put the engines away until the next call, as `engine.put_away` says, so that others have
-        their memory. Engines with residency=resident and those of pools stay."""
+        their memory. Engines with residency=resident and in pools stay."""
         self._finish(self._rewards.rest())
 
     def close(self) -> None:
@@ -323,7 +317,7 @@ def _score_config(config: Mapping[str, Any]) -> ScoreConfig:
 async def _scored(
     checked: CheckedScoring, scorer: Scorer, rows: Sequence[AnsweredRow]
 ) -> ScoreTable:
-    """The added columns in the order of `rows`, scored in the batches of `rmrl score`."""
+    """The added columns in `rows`' order, scored in `rmrl score`'s batches."""
     ordered = list(rows)
     if checked.whole_groups:
         ordered = groups_together(rows)
@@ -346,7 +340,7 @@ def _place(
     columns: dict[str, list[Any]],
     count: int,
 ) -> None:
-    """Write the values of a batch into columns of `count` rows, at the places of its rows."""
+    """Write a batch's values into columns with `count` rows, where its rows stand."""
     for name, values in added.items():
         column = columns.setdefault(name, [None] * count)
         for row, value in zip(batch, values, strict=True):

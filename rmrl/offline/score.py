@@ -1,4 +1,4 @@
-"""`rmrl score`: adds the columns of `rmrl.offline.score_columns` to rows with responses.
+"""`rmrl score`: adds `rmrl.offline.score_columns`' columns to rows with responses.
 
 claim the job -> batches -> scorer -> durable parts -> assemble -> out -> budgets of the file
 """
@@ -58,13 +58,13 @@ def score_files(
     *,
     on_written: Callable[[Summary], None] | None = None,
 ) -> Summary:
-    """Score the rows of `data.files` that are not scored yet, and write `out`. `opened` is called
+    """Score the rows in `data.files` that are not scored yet, and write `out`. `opened` is called
     if there are any; `on_written` as soon as `out` is there, while the job can still be resumed.
 
-    Memory does not grow with the number of rows, except for 16 bytes per row and 170 per group
-    where responses are compared. After any end, the same call resumes after the last part. Raises
-    Interrupted on SIGINT, SIGTERM and SIGHUP, the errors of `Scorer.score` and `claim`, and
-    DataError where files cannot be read or written.
+    Memory does not grow with the rows, except for 16 bytes per row and 170 per group where
+    responses are compared. After any end, the same call resumes after the last part. Raises
+    Interrupted on SIGINT, SIGTERM and SIGHUP, what `Scorer.score` and `claim` raise, and DataError
+    where files cannot be read or written.
     """
     with claim(checked) as job:
         _quarantine(job)
@@ -89,7 +89,7 @@ def score_files(
 
 
 def _quarantine(job: Job) -> None:
-    """Write the bad rows beside the output; without any, remove an older file of them."""
+    """Write the bad rows beside the output; without any, remove an older file with them."""
     settings = job.checked.config.data
     if settings.on_bad_row != "quarantine":
         return
@@ -103,8 +103,7 @@ def _quarantine(job: Job) -> None:
 
 
 def _record(row: BadRow) -> dict[str, Any]:
-    """Return the line of a bad row. Its `fields` are null where they are nested too deep for
-    JSON."""
+    """Return a bad row's line. Its `fields` are null where they are nested too deep for JSON."""
     record = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
     try:
         json_text(record)
@@ -114,8 +113,7 @@ def _record(row: BadRow) -> dict[str, Any]:
 
 
 def write_summary(out: Path, summary: Summary) -> None:
-    """Write the statistics of a whole file beside it. Raises DataError where they cannot be
-    written."""
+    """Write a whole file's statistics beside it. Raises DataError where they cannot be written."""
     file = summary_file(out)
     try:
         write_whole(file, json.dumps(summary.to_json(), ensure_ascii=False, indent=1) + "\n")
@@ -126,12 +124,12 @@ def write_summary(out: Path, summary: Summary) -> None:
 def judge_missing(
     checked: CheckedScoring, summary: Summary, *, over_budget: str | None = None
 ) -> None:
-    """Log the missing verdicts of the whole file or table, and rewards that tell no two responses
-    apart.
+    """Log which verdicts are missing in the whole file or table, and rewards that tell no two
+    responses apart.
 
-    Raises MissingVerdictsError where a budget of missing verdicts is exceeded, unless `over_budget`
-    is "warn". None: that of the configuration, with which a reward without any verdict is an error
-    all the same.
+    Raises MissingVerdictsError where a budget for missing verdicts is exceeded, unless
+    `over_budget` is "warn". None: the configuration's, with which a reward without any verdict is
+    an error all the same.
     """
     functions: list[str] = [spec.name for spec in checked.specs if spec.kind == "rule"]
     table = missing_table(summary.verdicts, functions=functions)

@@ -1,13 +1,13 @@
 """The columns that `rmrl score` adds to the rows.
 
     reward            the combined reward; null where the row has none (see reward.on_missing)
-    score_<name>      verdict of component <name> before transform and weight; null without one
-    status_<name>     "ok", or the reason of a missing verdict
+    score_<name>      component <name>'s verdict before transform and weight; null without one
+    status_<name>     "ok", or why the verdict is missing
     detail_<name>     the same in words
     extra_<name>      further columns that the reward returned, as JSON text; null without any
     rendered_<name>   with columns=[rendered]: a judge's input; "" without one
     raw_<name>        with columns=[raw]: a judge's output; "" without one
-    read_<name>       with columns=[read]: what the reward read of the response, where it is another
+    read_<name>       with columns=[read]: what the reward read in the response, where it is another
                       text than that; else ""
     turns_<name>      with columns=[turns]: a list with the score of each assistant turn as JSON
                       text, of a reward with `per: turn`; "[]" for others
@@ -16,9 +16,9 @@
     rmrl_columns      in a file whose rows have values under other names (data.columns): these names
                       as JSON text
 
-In rows with a list of responses each column but the last is a list. The columns do not depend on
-the scores, so that parquet's fixed schema never aborts a job. A column of the input with one of
-these names is replaced.
+In rows with several responses each column but the last is a list. The columns do not depend on the
+scores, so that parquet's fixed schema never aborts a job. An input column with such a name is
+replaced.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ SEVERAL = "several"
 def score_table(
     batch: Sequence[AnsweredRow], rewards: RewardBatch, *, further: Sequence[str] = ()
 ) -> pa.Table:
-    """Return the added columns as lists with a value per response, the number of each row (`row`),
-    and whether it holds a list of responses (`several`)."""
+    """Return the added columns as lists with a value per response, each row's number (`row`), and
+    whether it holds several responses (`several`)."""
     columns = score_columns(batch, rewards, further=further)
     arrays = {
         ROW: pa.array([row.number for row in batch], type=pa.int64()),
@@ -75,7 +75,7 @@ def score_table(
 def score_columns(
     batch: Sequence[AnsweredRow], rewards: RewardBatch, *, further: Sequence[str] = ()
 ) -> dict[str, list[Any]]:
-    """Return the added columns, one list per row of the batch with a value per response."""
+    """Return the added columns, one list per batch row with a value per response."""
     rewards_B: list[float] = rewards.rewards_B.tolist()
     flat: dict[str, list[Any]] = {
         "reward": [None if math.isnan(reward) else reward for reward in rewards_B]
@@ -95,8 +95,8 @@ def score_columns(
 def transformed_columns(
     batch: Sequence[AnsweredRow], rewards: RewardBatch
 ) -> dict[str, list[list[float | None]]]:
-    """Return each component's scores after its transforms and before its weight, one list per
-    row of the batch; None without a verdict and where a gate is closed."""
+    """Return each component's scores after its transforms and before its weight, one list per batch
+    row; None without a verdict and where a gate is closed."""
     columns: dict[str, list[list[float | None]]] = {}
     for c, name in enumerate(rewards.scores.names):
         values: list[float | None] = [result.value for result in rewards.scores.results[c]]

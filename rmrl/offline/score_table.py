@@ -1,4 +1,4 @@
-"""Scored rows in memory: the rows with the columns of `rmrl.offline.score_columns`."""
+"""Scored rows in memory: the rows with `rmrl.offline.score_columns`' columns."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ScoreTable:
-    """Scored rows: one per prompt, in the order in which they were given. In rows that hold a list
-    of responses the added columns are lists as well."""
+    """Scored rows: one per prompt, in the order in which they were given. In rows that hold several
+    responses the added columns are lists as well."""
 
     columns: Mapping[str, Sequence[Any]]
     """Name -> one value per row: the columns of the rows (None where a row lacks one), then those
@@ -27,7 +27,7 @@ class ScoreTable:
     `columns`; None without a verdict and where a gate is closed."""
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """How many rows there are."""
         return len(self.columns["reward"])
 
     def __getitem__(self, column: str) -> Sequence[Any]:
@@ -37,16 +37,16 @@ class ScoreTable:
         return self.columns[column]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Row after row, as a dict of column -> value."""
+        """Row after row, as a dict column -> value."""
         for values in zip(*self.columns.values(), strict=True):
             yield dict(zip(self.columns, values, strict=True))
 
     def __repr__(self) -> str:
-        """The means of the scores and what is missing."""
+        """The scores' means and what is missing."""
         return f"{len(self)} rows with {self.summary.rows} responses\n{self.summary.table()}"
 
     def to_list(self) -> list[dict[str, Any]]:
-        """All rows, each a dict of column -> value."""
+        """All rows, each a dict column -> value."""
         return list(self)
 
     def to_pandas(self) -> pandas.DataFrame:

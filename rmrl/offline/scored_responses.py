@@ -1,11 +1,11 @@
-"""Scored responses of a file, one by one: a run's samples.jsonl, or the output of `rmrl score`.
+"""A file's scored responses, one by one: a run's samples.jsonl, or what `rmrl score` wrote.
 
-Columns of a response, for conditions and for sorting: `reward`, `<component>` (its score),
-`status_<component>`, and every plain value of its row (`step`, `prompt_id`, `response_tokens`,
-...). A row with a list of responses counts as several responses.
+A response's columns, for conditions and for sorting: `reward`, `<component>` (its score),
+`status_<component>`, and every plain value in its row (`step`, `prompt_id`, `response_tokens`,
+...). A row with several responses counts as several.
 
 Prompt, response and reference are read under the names that a scored file has in `rmrl_columns`, or
-under those of data.columns.
+under data.columns' names.
 """
 
 from __future__ import annotations
@@ -64,8 +64,7 @@ class Scored:
 
 
 def names_of_words(words: Sequence[str], command: str) -> ColumnNames:
-    """Return the names of columns that stand on a command line. Raises ConfigError for other
-    words."""
+    """Return the column names that stand on a command line. Raises ConfigError for other words."""
     if not words:
         return DEFAULT_NAMES
     others = [word for word in words if not names_columns(word)]
@@ -81,12 +80,12 @@ def names_of_words(words: Sequence[str], command: str) -> ColumnNames:
 
 
 def responses(path: Path, names: ColumnNames = DEFAULT_NAMES) -> Iterator[Scored]:
-    """Yield every response of a file, in order. `names`: of columns, before those that the file has
+    """Yield every response in a file, in order. `names`: of columns, before those that the file has
     itself.
 
     If a file was scored twice, the last rewards are components and the first ones stay columns.
-    Raises DataError where the file cannot be read, holds no scores, or has none of a column in
-    `names`.
+    Raises DataError where the file cannot be read, holds no scores, or lacks a column in `names`
+    everywhere.
     """
     own = scored_names(path)
     for row in read_rows(path):
@@ -145,7 +144,7 @@ def select(
 
 
 def _matching(items: Iterator[Scored], where: Condition) -> Iterator[Scored]:
-    """Yield the responses for which `where` is true. A column of earlier rows that a row lacks is
+    """Yield the responses for which `where` is true. A column from earlier rows that a row lacks is
     missing (None) there."""
     absent: dict[str, None] = {}
     for item in items:
@@ -155,7 +154,7 @@ def _matching(items: Iterator[Scored], where: Condition) -> Iterator[Scored]:
 
 
 def page(item: Scored, *, full: bool = False) -> str:
-    """Format the response with all information of the file; long texts are shortened unless
+    """Format the response with all information in the file; long texts are shortened unless
     `full`."""
     lines = [
         f"=== {item.where}",
@@ -181,8 +180,8 @@ def page(item: Scored, *, full: bool = False) -> str:
 def _singles(
     fields: Mapping[str, Any], names: ColumnNames
 ) -> Iterator[tuple[Mapping[str, Any], str, Messages]]:
-    """Yield (row, response, turns before it) for each response of a row; lists as long as that of
-    the responses are split too."""
+    """Yield (row, response, turns before it) for each response in a row; lists as long as the
+    responses' are split too."""
     try:
         texts, several, before = answers_in(fields, names)
     except FieldError:

@@ -1,4 +1,4 @@
-"""The best and the worst response of every group, from the rewards of a finished job."""
+"""Every group's best and worst response, from a finished job's rewards."""
 
 # pyright: basic
 # pyarrow ships no types.
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewards:
-    """The rewards of all responses F, in the order of the rows and of the responses in them."""
+    """All responses' rewards F, in the order in which rows and their responses stand."""
 
     rewards_F: np.ndarray
     """float64. NaN: none."""
@@ -24,7 +24,7 @@ class Rewards:
 
     @classmethod
     def of_lists(cls, lists: pa.ListArray) -> Rewards:
-        """From one list of rewards per row."""
+        """From one reward list per row."""
         offsets = lists.offsets.to_numpy()
         return cls(
             rewards_F=lists.flatten().to_numpy(zero_copy_only=False).astype(np.float64),
@@ -35,7 +35,7 @@ class Rewards:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picks:
-    """Places in F by group G, -1 where no response of the group has a reward.
+    """Places in F by group G, -1 where no response in the group has a reward.
 
     Among equal rewards the first response counts. A response without a reward is never picked.
     """
@@ -51,7 +51,7 @@ class Picks:
 
 
 def pick(rewards: Rewards, group_of_row_N: np.ndarray, *, groups: int) -> Picks:
-    """Return the picks of groups 0 .. `groups` - 1."""
+    """Return the picks for groups 0 .. `groups` - 1."""
     rewards_F = rewards.rewards_F
     group_F = group_of_row_N[rewards.rows_F]
     has_reward_F = ~np.isnan(rewards_F)
@@ -72,7 +72,7 @@ def pick(rewards: Rewards, group_of_row_N: np.ndarray, *, groups: int) -> Picks:
 def _first_of_groups(
     places: np.ndarray, keys_F: np.ndarray, group_F: np.ndarray, groups: int
 ) -> np.ndarray:
-    """Return, per group, the one of `places` with the smallest key, the first one among equals."""
+    """Return, per group, which of `places` has the smallest key, the first one among equals."""
     order = places[np.lexsort((places, keys_F[places], group_F[places]))]
     first_G = np.full(groups, -1, dtype=np.int64)
     present, positions = np.unique(group_F[order], return_index=True)

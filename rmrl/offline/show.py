@@ -1,5 +1,5 @@
-"""`rmrl check`: for each row the input and output of every reward, the score read from it, and the
-time it takes."""
+"""`rmrl check`: for each row every reward's input and output, the score read from it, and the time
+it takes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_CHARACTERS = 4000
 
 
 def for_looking(checked: CheckedScoring) -> CheckedScoring:
-    """Return the same without a budget of missing verdicts, which are displayed instead, and
+    """Return the same without a budget for missing verdicts, which are displayed instead, and
     without the cache, so that each verdict is timed."""
     settings = dataclasses.replace(
         checked.config.reward, max_missing=1.0, max_missing_by_cause={}, cache=RewardCacheConfig()
@@ -71,7 +71,7 @@ async def show(
 def _component_lines(
     c: int, b: int, row: ResponseRow, spec: RewardSpec, batch: RewardBatch
 ) -> list[str]:
-    """Input, output, score and cost of component `c` on row `b`."""
+    """Component `c`'s input, output, score and cost on row `b`."""
     result = batch.scores.results[c][b]
     weight = f", weight {spec.weight:g}" if spec.sources is None else ""
     reads = "" if spec.reads.part == "all" else f", reads {spec.reads}"
@@ -130,7 +130,7 @@ def _reward(b: int, specs: Sequence[RewardSpec], batch: RewardBatch) -> str:
 
 
 def _rule_input(spec: RewardSpec, row: ResponseRow) -> str:
-    """Arguments of a rule's call, one per line."""
+    """The arguments to a rule's call, one per line."""
     item = part_item(score_item(row, spec), spec.reads)
     arguments: dict[str, Any] = {
         "data_source": item.data_source,

@@ -1,4 +1,4 @@
-"""Statistics of a whole file's scores, computed batch by batch."""
+"""Statistics on a whole file's scores, computed batch by batch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ScoreMoments:
         self.merge(ScoreMoments(len(finite), mean, squares))
 
     def merge(self, other: ScoreMoments) -> None:
-        """Add the numbers of another one."""
+        """Add another one's numbers."""
         if not other.count:
             return
         count = self.count + other.count
@@ -89,7 +89,7 @@ class Cost:
         self.latency_s += sum(map(attrgetter("latency_s"), computed))
 
     def merge(self, other: Cost) -> None:
-        """Add the verdicts of further batches."""
+        """Add further batches' verdicts."""
         for entry in fields(self):
             total = getattr(self, entry.name) + getattr(other, entry.name)
             setattr(self, entry.name, total)
@@ -97,8 +97,8 @@ class Cost:
 
 @dataclass(slots=True)
 class Summary:
-    """Mean and standard deviation (of the population) of the reward and of each component, and what
-    is missing."""
+    """The reward's and each component's mean and (population) standard deviation, and what is
+    missing."""
 
     rows: int = 0
     """Responses."""
@@ -142,7 +142,7 @@ class Summary:
             self.in_reward.setdefault(name, VerdictCounts()).add(results, takes_part_B)
 
     def merge(self, other: Summary) -> None:
-        """Add the batches of another one."""
+        """Add another one's batches."""
         self.rows += other.rows
         self.kept += other.kept
         self.reward.merge(other.reward)

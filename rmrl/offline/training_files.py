@@ -1,15 +1,15 @@
-"""Files beside the output, made of its scores: every prompt's best response, pairs for DPO,
+"""Files beside the output, made from its scores: every prompt's best response, pairs for DPO,
 examples for SFT.
 
-    select=best    <name>.best.jsonl   the row of the best response: its columns and its scores
+    select=best    <name>.best.jsonl   the best response's row: its columns and its scores
     export=dpo     <name>.dpo.jsonl    {"prompt", "chosen", "rejected", "score_chosen",
-                                       "score_rejected"}: best and worst response of a prompt
+                                       "score_rejected"}: a prompt's best and worst response
     export=sft     <name>.sft.jsonl    {"prompt", "completion"}: every response with a reward, with
                                        select=best the best ones
 
-The prompts are those of `data.group_key`. The columns of dpo and sft are those that TRL reads
-(https://huggingface.co/docs/trl/dataset_formats): texts where the prompt is a text, lists of
-messages where it is one.
+The prompts are `data.group_key`'s. dpo and sft have the columns that TRL reads
+(https://huggingface.co/docs/trl/dataset_formats): texts where the prompt is a text, message lists
+where it is one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Record = dict[str, Any]
 
 
 def export(job: Job) -> None:
-    """Write the files of `select` and `export`. Raises DataError where they cannot be written."""
+    """Write the files for `select` and `export`. Raises DataError where they cannot be written."""
     config = job.checked.config
     if config.select is None and config.export is None:
         return
@@ -73,14 +73,14 @@ def export(job: Job) -> None:
 
 @dataclass(slots=True)
 class _Open:
-    """The two sides of a pair whose rows are being read."""
+    """A pair's two sides whose rows are being read."""
 
     chosen: AnsweredRow | None = None
     rejected: AnsweredRow | None = None
 
 
 class _Exports:
-    """Records of the files."""
+    """The files' records."""
 
     def __init__(self, job: Job, rewards: Rewards, picks: Picks | None) -> None:
         self._job = job
@@ -90,7 +90,7 @@ class _Exports:
         """Reason -> number of prompts without a pair."""
 
     def best(self) -> Iterator[Record]:
-        """Yield the rows of the best responses, in the files' order."""
+        """Yield the best responses' rows, in the files' order."""
         is_best_F = self._best_places()
         rows = self._rows()
         for added in added_columns(self._job):
@@ -195,7 +195,7 @@ class _Exports:
         return is_best_F
 
     def _single(self, row: AnsweredRow, index: int, scores: Mapping[str, Any]) -> Record:
-        """Return the columns for one response of a row."""
+        """Return the columns for one response in a row."""
         settings = self._job.checked.config.data
         names = column_names(settings)
         key = names.at("response")

@@ -1,8 +1,8 @@
-"""Explanation of a response's reward: each component's score, the score behind its transforms, its
+"""How a response's reward came about: each component's score, the score behind its transforms, its
 weight, and how the components are combined.
 
 Transforms that look at one score alone are applied here. Others compare responses with each other
-(standardize, rank, ...) and are named only, since a file may hold a part of what they compared.
+(standardize, rank, ...) and are named only, since a file may hold only some that they compared.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rmrl.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Rules of the configuration for combining scores, empty where there is none."""
+    """The configuration's rules for combining scores, empty where there is none."""
 
     configured: bool = False
     combine: str = ""
@@ -70,7 +70,7 @@ class Rules:
 
 
 def rules_of(reward: Mapping[str, Any]) -> Rules:
-    """Return the rules of a section `reward` as it stands in a file."""
+    """Return the rules in a section `reward` as it stands in a file."""
     if not reward:
         return Rules()
     defaults = RewardConfig()

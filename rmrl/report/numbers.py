@@ -29,7 +29,7 @@ class Component:
         return np.asarray(self.scores)
 
     def add(self, verdict: Mapping[str, Any]) -> None:
-        """Add the verdict of the next response, {} where the row does not have the component."""
+        """Add the next response's verdict, {} where the row does not have the component."""
         score = verdict.get("score")
         status = verdict.get("status")
         if not verdict:
@@ -80,7 +80,7 @@ class Numbers:
 
 
 def gathered(items: Iterable[Scored]) -> Numbers:
-    """Return the numbers of all responses."""
+    """Return all responses' numbers."""
     numbers = Numbers()
     characters = array("d")
     for item in items:

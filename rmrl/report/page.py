@@ -1,9 +1,9 @@
 """Sources -> one HTML page: data and texts as JSON, style and scripts inline, nothing from
 elsewhere.
 
-Texts of models are data throughout: they stand in JSON with every "<" escaped, and the page's
-script puts them into the document as text nodes. A Content-Security-Policy allows the page's own
-scripts and styles by their digests and forbids everything else.
+Models' texts are data throughout: they stand in JSON with every "<" escaped, and the page's script
+puts them into the document as text nodes. A Content-Security-Policy allows the page's own scripts
+and styles by their digests and forbids everything else.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def render(
     most_samples: int = MOST_SAMPLES,
     most_characters: int = MOST_CHARACTERS,
 ) -> str:
-    """Return the page of one source, or of two side by side.
+    """Return the page for one source, or for two side by side.
 
-    `title`: default: the sources' labels. `most_samples`: responses of each source that the
-    page lists, see `texts.chosen`; statistics are those of all. `most_characters`: of one text.
-    Raises DataError where a file holds no scores.
+    `title`: default: the sources' labels. `most_samples`: each source's responses that the page
+    lists, see `texts.chosen`; statistics cover all. `most_characters`: of one text. Raises
+    DataError where a file holds no scores.
     """
     texts = Texts(limit=most_characters)
     gathered_numbers: list[Numbers] = []
@@ -74,15 +74,15 @@ def render(
 
 
 def island(value: Any) -> str:
-    """Return JSON that stays data inside a script element: no "<", ">", "&", no line separators of
-    JavaScript, no lone surrogates."""
+    """Return JSON that stays data inside a script element: no "<", ">", "&", no JavaScript line
+    separators, no lone surrogates."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def source_data(source: Source, numbers: Numbers, texts: Texts, *, limit: int) -> dict[str, Any]:
-    """Return a source's statistics, and the columns of at most `limit` of its responses, whose
-    texts are added to `texts`."""
+    """Return a source's statistics, and the columns for at most `limit` responses, whose texts are
+    added to `texts`."""
     disputed_N = statistics.disputed(numbers)
     positions_K = chosen(numbers, disputed_N, limit=limit)
     chosen_N = np.zeros(len(numbers), dtype=bool)
@@ -152,7 +152,7 @@ def histograms(columns: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Any]:
 
 
 def document(title: str, data: str, texts: str) -> str:
-    """Return the HTML document around the two islands of JSON."""
+    """Return the HTML document around the two JSON islands."""
     style = "\n".join(map(_asset, _STYLES))
     script = "\n".join(map(_asset, _SCRIPTS))
     policy = "; ".join(

@@ -1,4 +1,4 @@
-"""Sources of a report: the folder of a training run, or a scored file."""
+"""A report's sources: a training run's folder, or a scored file."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def sources(
 def source_of(
     path: Path, label: str, reward: Mapping[str, Any], *, names: ColumnNames = DEFAULT_NAMES
 ) -> Source:
-    """Return the source at a path. `reward`: the section `reward`. {}: that of the run's newest
-    configuration. `names` and errors: as in `sources`."""
+    """Return the source at a path. `reward`: the section `reward`. {}: the run's newest
+    configuration's. `names` and errors: as in `sources`."""
     if path.is_file():
         if path.suffix not in DATA_SUFFIXES:
             raise DataError(
@@ -122,7 +122,7 @@ def _reward_section(path: Path) -> Mapping[str, Any]:
 
 
 def _model(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the policy of a run's configuration, {} where it names none."""
+    """Return the policy in a run's configuration, {} where it names none."""
     section: Any = config
     for key in ("actor_rollout_ref", "model", "path"):
         section = section.get(key) if isinstance(section, Mapping) else None
@@ -149,8 +149,8 @@ def _start(path: Path) -> dict[str, str]:
 
 
 def labels_of(paths: Sequence[Path]) -> list[str]:
-    """Return the last part of each path, with as many parents as make them differ; numbered where
-    two paths are the same."""
+    """Return each path's last part, with as many parents as make them differ; numbered where two
+    paths are the same."""
     parts: list[tuple[str, ...]] = []
     for path in paths:
         folder = path.resolve()

@@ -1,5 +1,5 @@
-"""Statistics of the overview. Standard deviations are those of the population; what is not defined
-is None."""
+"""The overview's statistics. Standard deviations are the population's; what is not defined is
+None."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Curve = tuple[list[float], list[float]]
 
 
 def summary(numbers: Numbers) -> dict[str, dict[str, float | None]]:
-    """Return count, mean, standard deviation, lowest and highest value of the reward and each
+    """Return count, mean, standard deviation, lowest and highest value for the reward and each
     component."""
     return {name: _moments(values_N) for name, values_N in numbers.columns().items()}
 
 
 def edges_of(columns: Sequence[np.ndarray]) -> list[float]:
-    """Return BINS + 1 edges of equal distance over the values of all columns, [] without values."""
+    """Return BINS + 1 equally distant edges over all columns' values, [] without values."""
     values = np.concatenate(columns)
     values = values[np.isfinite(values)]
     if not len(values):
@@ -53,7 +53,7 @@ def histogram(values_N: np.ndarray, edges: Sequence[float]) -> list[int]:
 
 
 def correlations(numbers: Numbers) -> dict[str, Any]:
-    """Pearson's r of the reward, the components and the length: names and a square matrix."""
+    """Pearson's r between the reward, the components and the length: names and a square matrix."""
     columns = {**numbers.columns(), "length": numbers.lengths_N}
     names = list(columns)
     matrix: list[list[float | None]] = []
@@ -63,8 +63,8 @@ def correlations(numbers: Numbers) -> dict[str, Any]:
 
 
 def opposed(numbers: Numbers) -> list[dict[str, Any]]:
-    """Return for each two components: the responses with both verdicts, and the share of them that
-    lies above the middle of one and below that of the other."""
+    """Return for each two components: the responses with both verdicts, and which share lies above
+    one's middle and below the other's."""
     pairs: list[dict[str, Any]] = []
     for first, second in combinations(numbers.components, 2):
         a = numbers.components[first].scores_N
@@ -88,8 +88,8 @@ def opposed(numbers: Numbers) -> list[dict[str, Any]]:
 
 
 def _middle(values_N: np.ndarray) -> float:
-    """Return the median; of two values what lies between them, since none is below a median that is
-    the lower one, nor above a higher one."""
+    """Return the median; for two values what lies between them, since none is below a median that
+    is the lower one, nor above a higher one."""
     values = np.unique(values_N)
     if len(values) == 2:
         return float(values.mean())
@@ -97,10 +97,10 @@ def _middle(values_N: np.ndarray) -> float:
 
 
 def disputed(numbers: Numbers) -> np.ndarray:
-    """Disagreement of the components on each response, float64 [N], 0 to 1.
+    """How far the components disagree on each response, float64 [N], 0 to 1.
 
     Each component's scores become ranks from 0 (lowest) to 1 (highest), ties their mean. The result
-    is the highest rank of a response minus the lowest. 0 with fewer than two verdicts.
+    is a response's highest rank minus the lowest. 0 with fewer than two verdicts.
     """
     lowest_N = np.full(len(numbers), np.inf)
     highest_N = np.full(len(numbers), -np.inf)
@@ -125,8 +125,8 @@ def ranks(values_N: np.ndarray) -> np.ndarray:
 
 
 def length_bias(numbers: Numbers) -> dict[str, Any]:
-    """Pearson's r with the length and the mean in each fifth of the lengths, for the reward and
-    each component."""
+    """Pearson's r with the length and the mean in each fifth by length, for the reward and each
+    component."""
     lengths_N = numbers.lengths_N
     edges = np.unique(np.quantile(lengths_N, np.linspace(0, 1, LENGTH_BINS + 1)))
     bins_N = np.clip(np.searchsorted(edges, lengths_N, side="right") - 1, 0, max(len(edges) - 2, 0))
@@ -174,8 +174,8 @@ def curves(numbers: Numbers, metrics: Path | None) -> dict[str, Curve]:
 
 
 def logged_curves(metrics: Path) -> dict[str, Curve]:
-    """Return the curves of the metrics that `is_drawn` names: reward, length and kept share first,
-    shares of missing verdicts last."""
+    """Return the curves for the metrics that `is_drawn` names: reward, length and kept share first,
+    missing verdicts' shares last."""
     values: dict[str, dict[float, float | None]] = {}
     for row in jsonl.read(metrics):
         for key, value in row.items():

@@ -26,7 +26,7 @@ class Texts:
     _number_of: dict[str, int] = field(default_factory=dict)
 
     def number(self, text: object) -> int:
-        """Return the number of a text, of other values as JSON; -1 for None and for ""."""
+        """Return a text's number, other values' as JSON; -1 for None and for ""."""
         if text is None or text == "":
             return -1
         if not isinstance(text, str):
@@ -43,7 +43,7 @@ class Texts:
 
 @dataclass(slots=True)
 class ComponentColumns:
-    """Columns of one component's verdicts for the page."""
+    """One component's verdict columns for the page."""
 
     name: str
     rules: Rules
@@ -76,7 +76,7 @@ class ComponentColumns:
 
 
 def chosen(numbers: Numbers, disputed_N: np.ndarray, *, limit: int) -> np.ndarray:
-    """Return the positions of at most `limit` responses, ascending: all; or a quarter each of the
+    """Return at most `limit` responses' positions, ascending: all; or a quarter each from the
     worst, the best and the most disputed, and the rest evenly spread over the file."""
     count = len(numbers)
     if count <= limit:
@@ -103,7 +103,7 @@ def chosen(numbers: Numbers, disputed_N: np.ndarray, *, limit: int) -> np.ndarra
 def sample_columns(
     items: Iterable[Scored], texts: Texts, rules: Rules, *, names: list[str]
 ) -> dict[str, Any]:
-    """Return columns of the responses for the page: numbers, and numbers of texts."""
+    """Return the responses' columns for the page: numbers, and numbers of texts."""
     columns: dict[str, Any] = {
         "reward": [],
         "step": [],

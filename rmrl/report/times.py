@@ -1,4 +1,4 @@
-"""Where the time of a run or of a scored file went: the steps' stages, rewards, and engines."""
+"""Where a run's or a scored file's time went: the steps' stages, rewards, and engines."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def time_spent(source: Source, *, responses: int) -> dict[str, Any] | None:
     does not say them.
 
     `seconds`: of all; `of`: what that is; `stages`, `rewards`: name -> seconds; `engines`: name ->
-    a number for each of `ENGINE_TIMES`. `responses`: of the source. A summary of another number is
-    one of another file.
+    a number for each in `ENGINE_TIMES`. `responses`: of the source. A summary with another number
+    is another file's.
     """
     if source.metrics is not None:
         return _of_steps(source.metrics)

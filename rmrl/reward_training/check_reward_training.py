@@ -74,8 +74,8 @@ class CheckedRewardTraining:
 def check(config: RewardTrainingConfig) -> CheckedRewardTraining:
     """Find all problems, read the data and print its report.
 
-    Raises ConfigError with every problem of the configuration, DataError for rows that cannot be
-    read, OutputDirError for a folder of another run.
+    Raises ConfigError with every problem in the configuration, DataError for rows that cannot be
+    read, OutputDirError for another run's folder.
     """
     problems = Problems()
     problems.add(field_problems(config))
@@ -134,7 +134,7 @@ def with_split(checked: CheckedRewardTraining, parts: Split) -> CheckedRewardTra
 
 
 def _tokens(config: RewardTrainingConfig, objective: Objective, parts: Split) -> dict[str, Any]:
-    """The fields of `CheckedRewardTraining` that follow from the examples."""
+    """`CheckedRewardTraining`'s fields that follow from the examples."""
     tokenizer = policy_tokenizer(config.model)
     train = tokenized(parts.train, tokenizer, objective, config.data)
     held_out = tokenized(parts.held_out, tokenizer, objective, config.data)

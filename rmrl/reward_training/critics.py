@@ -1,4 +1,4 @@
-"""Critiques of the training rows, written by rmrl's own engines before the first step.
+"""Critiques on the training rows, written by rmrl's own engines before the first step.
 
 <out>/critiques.sqlite    verdict cache: a run that is broken off asks for the missing ones alone
 """
@@ -42,7 +42,7 @@ class CritiqueWriter(CritiqueReward):
         return []
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        """Return the first critique of each response, or why there is none."""
+        """Return each response's first critique, or why there is none."""
         rendered, samples = await self._judge.answers(items, self._inputs())
         rows, inputs = readable(items, rendered)
         results: list[ScoreResult] = []
@@ -65,7 +65,7 @@ class GivenCritiques(BradleyTerryReward):
 
 
 async def with_critiques(checked: CheckedRewardTraining) -> CheckedRewardTraining:
-    """Return the work with a critique for each response, where its objective reads them. Rows of
+    """Return the work with a critique for each response, where its objective reads them. Rows in
     which the critic has none for some response are left out and counted."""
     parts = checked.split
     if not isinstance(checked.objective.reading, CritiqueTurn):

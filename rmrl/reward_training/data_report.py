@@ -56,7 +56,7 @@ def _fit(examples: Sequence[Example], result: Tokenized) -> Numbers:
 
 
 def _doubts(examples: Sequence[Example]) -> Numbers:
-    """Rows that stand there twice, and rows of which another one says the opposite."""
+    """Rows that stand there twice, and rows that another one contradicts."""
     orders: dict[Any, dict[Any, str]] = {}
     repeated: list[str] = []
     contradicting: list[tuple[str, str]] = []

@@ -45,7 +45,7 @@ class Example:
 
     @property
     def is_conversation(self) -> bool:
-        """Whether the prompt is more than one turn of the user."""
+        """Whether the prompt is more than one user turn."""
         return not isinstance(self.prompt, str) and [turn["role"] for turn in self.prompt] != [
             "user"
         ]
@@ -86,7 +86,7 @@ class Example:
 
     @property
     def ends(self) -> tuple[int, int] | None:
-        """Numbers of the best and the worst response, None where all are equally good."""
+        """The best and the worst response's numbers, None where all are equally good."""
         if len(set(self.ranks)) < 2:
             return None
         return self.ranks.index(min(self.ranks)), self.ranks.index(max(self.ranks))

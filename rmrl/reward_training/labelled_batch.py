@@ -53,12 +53,12 @@ class Item:
 
     @property
     def padded_tokens(self) -> int:
-        """Tokens of the rows, padded to the longest."""
+        """The rows' tokens, padded to the longest."""
         return len(self.tokens) * max(map(len, self.tokens))
 
 
 def batch_of(items: Sequence[Item]) -> LabelledBatch:
-    """Return the rows of items, in order."""
+    """Return the items' rows, in order."""
     rows: list[np.ndarray] = []
     reads: list[np.ndarray] = []
     targets: list[tuple[float, ...]] = []

@@ -1,4 +1,4 @@
-"""The card of a trained model, README.md in its folder, as model hubs show it."""
+"""A trained model's card, README.md in its folder, as model hubs show it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rmrl.reward_training.training import BEST
 
 def write_card(checked: CheckedRewardTraining, report: dict[str, Any]) -> None:
     """Write the card: what the model is, how to use it, its figures beside the baselines, the data
-    with what was left out, and the comparison of the engines."""
+    with what was left out, and how the engines compare."""
     base = str(checked.config.model.path)
     data = report["data"]
     reading = checked.objective.reading

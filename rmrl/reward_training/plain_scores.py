@@ -1,4 +1,4 @@
-"""What transformers alone makes of a saved model, which the gate holds the engines against."""
+"""How transformers alone scores with a saved model, which the gate holds the engines against."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rmrl.reward_training.readings.reading import Reading
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainScores:
-    """What transformers makes of a saved model."""
+    """How transformers scores with a saved model."""
 
     outputs: list[list[list[float]]]
     """Per item each row's outputs."""

@@ -50,7 +50,7 @@ class ProcessGroup:
         return [outputs[item.number] for item in items]
 
     async def everywhere(self, method: str, *args: object) -> list[Any]:
-        """Call a method of every engine with the same arguments."""
+        """Call a method on every engine with the same arguments."""
         calls = [
             process.call("call", method, *args, timeout_s=self.timeout_s)
             for process in self.processes
@@ -58,13 +58,13 @@ class ProcessGroup:
         return list(await asyncio.gather(*calls))
 
     async def memory(self) -> int:
-        """Return the bytes of the process with most."""
+        """Return the bytes in the process with most."""
         calls = [process.call("memory", timeout_s=self.timeout_s) for process in self.processes]
         return max(await asyncio.gather(*calls))
 
     async def plain_scores(self, folder: str, items: Sequence[Item]) -> PlainScores:
-        """Return what transformers alone makes of items with the model in a folder. The trained
-        model is given up first, so this call is the last one."""
+        """Return how transformers alone scores items with the model in a folder. The trained model
+        is given up first, so this call is the last one."""
         calls = [process.call("release", timeout_s=self.timeout_s) for process in self.processes]
         await asyncio.gather(*calls)
         return await self.processes[0].call("plain_scores", folder, items, timeout_s=self.timeout_s)

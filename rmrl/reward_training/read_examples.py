@@ -37,7 +37,7 @@ class Split:
 def read_examples(
     files: object, key: str, data: RewardDataConfig, *, among: Collection[str], most: int = -1
 ) -> list[Example]:
-    """Return the rows of files that are named at `key`; at most `most` (-1: all). `among`: forms
+    """Return the rows in files that are named at `key`; at most `most` (-1: all). `among`: forms
     that the objective learns from.
 
     Raises DataError naming file, row and column, ConfigError for what names no files.
@@ -64,8 +64,8 @@ def read_examples(
 
 
 def _whole(example: Example, data: RewardDataConfig) -> Example:
-    """Return the example, with the question of all rows where it has answers and no question.
-    Raises DataError where the prompt or the question is missing."""
+    """Return the example, with all rows' question where it has answers and no question. Raises
+    DataError where the prompt or the question is missing."""
     if not example.has_prompt:
         raise DataError(
             f"{example.place}: saw no prompt; need text in the column `prompt`, or turns or lines"
@@ -82,7 +82,7 @@ def _whole(example: Example, data: RewardDataConfig) -> Example:
 
 
 def prompts_in(files: object, data: RewardDataConfig) -> set[str]:
-    """Return the prompts of an evaluation set, in any layout that has a prompt column."""
+    """Return an evaluation set's prompts, in any layout that has a prompt column."""
     names = ColumnNames({name: str(path) for name, path in data.columns.items()})
     prompts: set[str] = set()
     for number, (place, values) in enumerate(raw_rows(files, "data.exclude_files", names)):

@@ -93,14 +93,14 @@ def best_folder(checked: CheckedRewardTraining) -> str:
 
 
 def reward_spec(checked: CheckedRewardTraining) -> dict[str, Any]:
-    """Return the entries of a reward that scores with the trained model."""
+    """Return the entries for a reward that scores with the trained model."""
     examples = [*checked.split.train, *checked.split.held_out]
     spec = checked.objective.reading.reward_spec(best_folder(checked), examples)
     return {**spec, **checked.prompt_entries}
 
 
 def gate_spec(checked: CheckedRewardTraining) -> dict[str, Any]:
-    """Return the entries of a reward that the gate scores rows with."""
+    """Return the entries for a reward that the gate scores rows with."""
     spec = checked.objective.reading.gate_spec(best_folder(checked))
     return {**spec, **checked.prompt_entries}
 
@@ -113,7 +113,7 @@ def adapter_spec(checked: CheckedRewardTraining, spec: Mapping[str, Any]) -> dic
 
 
 def reward_name(checked: CheckedRewardTraining) -> str:
-    """Return the name of the trained reward: that of the folder, where it is a word."""
+    """Return the trained reward's name: the folder's, where it is a word."""
     name = checked.out.name.replace("-", "_")
     return name if name.isidentifier() else TRAINED
 

@@ -1,5 +1,5 @@
-"""The training engine for a reward model: FSDP2 as for policy and critic, with the objective in
-place of their losses."""
+"""The training engine for a reward model: FSDP2 as for policy and critic, with the objective
+instead of their losses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RewardSettings(TrainSettings):
 
     @property
     def section(self) -> str:
-        """Keys of optimizer and sharding stand at the root."""
+        """Optimizer and sharding keys stand at the root."""
         return "train-rm"
 
 
@@ -149,7 +149,7 @@ class RewardWorker:
         self._device = settings.device
 
     def call(self, method: str, *args: object) -> object:
-        """Call a method of the engine."""
+        """Call a method on the engine."""
         return getattr(self.engine, method)(*args)
 
     def memory(self) -> int:
@@ -167,5 +167,5 @@ class RewardWorker:
             torch.cuda.empty_cache()
 
     def plain_scores(self, folder: str, items: Sequence[Item]) -> PlainScores:
-        """Return what transformers alone makes of items."""
+        """Return how transformers alone scores items."""
         return plain_scores(folder, items, self._reading, device=self._device)

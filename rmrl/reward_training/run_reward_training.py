@@ -58,14 +58,13 @@ class Trained:
 def run(checked: CheckedRewardTraining, *, config_text: str) -> Trained:
     """Train to the end, or go on with a run that was broken off.
 
-    Raises GateError where the saved model scores otherwise in one of the engines; everything is
-    kept then.
+    Raises GateError where the saved model scores otherwise in an engine; everything is kept then.
     """
     return asyncio.run(run_async(checked, config_text))
 
 
 async def run_async(checked: CheckedRewardTraining, config_text: str) -> Trained:
-    """See `run`."""
+    """`run` for callers with an event loop."""
     out = checked.out
     with output_dir.claim(
         out,
@@ -194,7 +193,7 @@ async def _training(
 
 
 def reward_settings(checked: CheckedRewardTraining) -> RewardSettings:
-    """Return the work of the training engine. A new head is the critic's."""
+    """Return the training engine's work. A new head is the critic's."""
     config = checked.config
     trained: dict[str, Any] = {
         "strategy": "fsdp2",

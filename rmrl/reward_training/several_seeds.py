@@ -1,12 +1,12 @@
-"""Several seeds: each a run of its own, then an ensemble that one engine serves, or one model.
+"""Several seeds: each its own run, then an ensemble that one engine serves, or one model.
 
 <out>/seed_1/, ...     the runs, each a folder as `rmrl train-rm` leaves it
 <out>/base/            the base of all adapters, with an untrained head
 <out>/best/            merge=average: the average of the runs' best weights (arXiv:2401.12187)
 
 An average needs equal starts: further seeds start from <out>/base, whose head is the first seed's.
-A seed then differs in the rows' order (and a LoRA's A) alone. Members of an ensemble have heads of
-their own. A pair's loss leaves a score's level open, so members are centred on the held-out rows.
+A seed then differs in the rows' order (and a LoRA's A) alone. An ensemble's members have their own
+heads. A pair's loss leaves a score's level open, so members are centred on the held-out rows.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def is_finished(member: CheckedRewardTraining) -> bool:
 
 
 def report_of(member: CheckedRewardTraining) -> dict[str, Any]:
-    """Return the report of a finished run."""
+    """Return a finished run's report."""
     return json.loads((member.out / REPORT).read_text(encoding="utf-8"))
 
 
@@ -86,8 +86,8 @@ def combined(runs: Sequence[Outputs], levels: Sequence[float], how: str) -> Outp
 
 
 def agreement(examples: Sequence[Example], runs: Sequence[Outputs]) -> float | None:
-    """Return how often two seeds put a held-out pair in the same order, over all pairs of seeds;
-    None without pairs."""
+    """Return how often two seeds put a held-out pair in the same order, over all seed pairs; None
+    without pairs."""
     signs: list[list[float]] = []
     for outputs in runs:
         gaps = [

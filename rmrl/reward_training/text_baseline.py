@@ -1,5 +1,5 @@
-"""The baseline that reads words and no order: a logistic regression on the difference of the two
-responses' TF-IDF vectors, or on one text's. A reward model has to beat it."""
+"""The baseline that reads words and no order: a logistic regression on how the two responses'
+TF-IDF vectors differ, or on one text's. A reward model has to beat it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORDS = 50_000
 
 
 class TextBaseline:
-    """Learns from the pairs of `pairs_of`, whose better response comes first."""
+    """Learns from `pairs_of`'s pairs, whose better response comes first."""
 
     def __init__(self, pairs: Sequence[Example]) -> None:
         """Raises ValueError where the responses hold no word twice."""

@@ -149,7 +149,7 @@ class Training:
             yield
 
     def _batch(self, step: int) -> list[Item]:
-        """A step's items: each epoch has an order of its own, which follows from the seed."""
+        """A step's items: each epoch has its own order, which follows from the seed."""
         items = self.checked.train.items
         size = self.checked.config.data.train_batch_size
         epoch, number = divmod(step, len(items) // size)
@@ -220,7 +220,7 @@ class Training:
 
 
 def newest_state(out: Path) -> State:
-    """Return the state in the newest checkpoint of a finished run."""
+    """Return the state in a finished run's newest checkpoint."""
     newest = checkpoint.newest_complete(out / CHECKPOINTS)
     if newest is None:
         raise CheckpointError(f"{out} holds no complete checkpoint: remove it and start again")

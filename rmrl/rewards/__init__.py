@@ -1,2 +1,2 @@
-"""Responses -> scores -> rewards: the heart of rmrl. Nothing here knows of Ray, the trainer or the
+"""Responses -> scores -> rewards: the heart of rmrl. Nothing here knows Ray, the trainer or the
 policy."""

@@ -281,7 +281,6 @@ def correct_rollout(batch: ScoredBatch, settings: AlgorithmConfig) -> tuple[Scor
 def _corrected(
     train: TrainBatch, mask_BT: torch.Tensor, correction: RolloutCorrectionConfig
 ) -> tuple[torch.Tensor | None, torch.Tensor, Metrics]:
-    """See rollout_correction.correct."""
     assert train.old_logprobs is not None
     assert train.rollout_logprobs is not None
     old_BT = torch.from_numpy(train.old_logprobs.padded(0))

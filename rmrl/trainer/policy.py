@@ -65,7 +65,6 @@ class TrainGroup:
         return await self._workers.call(method, per_rank, timeout_s=self._timeout_s)
 
     def stored(self, value: object) -> object:
-        """See WorkerGroup.stored."""
         return self._workers.stored(value)
 
     @asynccontextmanager
@@ -167,7 +166,6 @@ class TrainedModel:
         await self._everywhere("load", path)
 
     def on_device(self) -> AbstractAsyncContextManager[None]:
-        """See TrainGroup.on_device."""
         return self.group.on_device()
 
     def _deal(self, batch: TrainBatch) -> tuple[list[np.ndarray], list[TrainBatch]]:

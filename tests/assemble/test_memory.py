@@ -11,8 +11,8 @@ import pytest
 from rmrl.assemble import memory
 from rmrl.assemble.memory import budget_of, budgets, engine_claims, prepare_engines, scoring_plan
 from rmrl.cluster.devices import Devices, Machine, cpu_devices
+from rmrl.cluster.gpu import Gpu
 from rmrl.cluster.memory_plan import PHASES
-from rmrl.cluster.nvml import Gpu
 from rmrl.config.schema import ScoreTrainerConfig
 from rmrl.errors import ConfigError, MemoryPlanError
 from rmrl.inference.gpu_reserve import ENGINE_PROCESS_BYTES

@@ -11,7 +11,7 @@ import ray
 from rmrl.cluster import device_survey
 from rmrl.cluster.device_survey import find_devices
 from rmrl.cluster.devices import Machine, joined_address
-from rmrl.cluster.nvml import Gpu
+from rmrl.cluster.gpu import Gpu
 from rmrl.errors import ConfigError, InfrastructureError
 
 GIB = 2**30

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rmrl.cluster import devices
+from rmrl.cluster import devices, nvml
 from rmrl.cluster.devices import (
     Devices,
     Machine,
@@ -22,7 +22,7 @@ from rmrl.cluster.devices import (
     this_machine,
     total_bytes,
 )
-from rmrl.cluster.nvml import Gpu
+from rmrl.cluster.gpu import Gpu
 from rmrl.config.schema import Config
 from rmrl.errors import ConfigError
 from rmrl.trainer.check_place import fill_processes
@@ -74,14 +74,15 @@ SMALL_GPU = Gpu(total_bytes=24 * GIB, free_bytes=23 * GIB)
 def with_driver(
     monkeypatch: pytest.MonkeyPatch, *gpus: Gpu | None, cuda_build: bool = True
 ) -> None:
-    monkeypatch.setattr(devices, "library", object)
-    monkeypatch.setattr(devices, "driver_is_loaded", lambda nvml: True)
-    monkeypatch.setattr(devices, "visible_gpus", lambda nvml: list(gpus))
+    monkeypatch.setattr(devices, "has_gpu_node", lambda: True)
+    monkeypatch.setattr(nvml, "driver_is_loaded", lambda: True)
+    monkeypatch.setattr(nvml, "visible_gpus", lambda: list(gpus))
     monkeypatch.setattr(torch.version, "cuda", "13.0" if cuda_build else None)
 
 
 def without_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "library", lambda: None)
+    monkeypatch.setattr(devices, "_DEV", Path("/there/is/no/such/folder"))
+    monkeypatch.setattr(nvml, "driver_is_loaded", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
 
 
@@ -148,13 +149,13 @@ def test_a_driver_that_is_not_loaded_is_a_machine_without_gpus(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with_driver(monkeypatch)
-    monkeypatch.setattr(devices, "driver_is_loaded", lambda nvml: False)
+    monkeypatch.setattr(nvml, "driver_is_loaded", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with caplog.at_level(logging.INFO):
         assert local_devices("auto").kind == "cpu"
     assert caplog.messages == [
-        "trainer.device=auto: cpu, this machine has no GPU that can be used (its NVIDIA driver is"
-        " not loaded)"
+        "trainer.device=auto: cpu, this machine has no GPU that can be used (no NVIDIA driver is"
+        " loaded)"
     ]
 
 
@@ -162,7 +163,7 @@ def test_without_a_driver_torch_is_not_imported(tmp_path: Path) -> None:
     """Its import takes longer than a job with rules alone."""
     code = (
         "import sys; from pathlib import Path; from rmrl.cluster import devices\n"
-        f"devices.library = lambda: None; devices._DEV = Path({str(tmp_path)!r})\n"
+        f"devices._DEV = Path({str(tmp_path)!r})\n"
         "print(devices.local_devices('auto').kind, 'torch' in sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

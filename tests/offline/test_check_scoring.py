@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rmrl.cluster.devices import Devices, Machine
-from rmrl.cluster.nvml import Gpu
+from rmrl.cluster.gpu import Gpu
 from rmrl.errors import ConfigError, DataError
 from rmrl.offline import check_scoring as check
 from tests.inputs import rule

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmrl.cluster.devices import Devices, Machine, cpu_devices
-from rmrl.cluster.nvml import Gpu
+from rmrl.cluster.gpu import Gpu
 from rmrl.config.schema import Config
 from rmrl.errors import ConfigError
 from rmrl.models.checkpoint_inspect import weight_bytes

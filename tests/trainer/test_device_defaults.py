@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks.step_memory import checkpoint_7b
 from rmrl.cluster.devices import Devices, Machine, cpu_devices
+from rmrl.cluster.gpu import Gpu
 from rmrl.cluster.memory_plan import Claim, MemoryPlan
-from rmrl.cluster.nvml import Gpu
 from rmrl.config.load import compose_config
 from rmrl.config.schema import ActorConfig, Config, FSDPConfig, MegatronConfig
 from rmrl.errors import MemoryPlanError

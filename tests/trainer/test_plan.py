@@ -9,8 +9,8 @@ import pytest
 from benchmarks.step_memory import checkpoint_7b
 from rmrl.assemble.memory import budget_of, gpu, plan_of, scoring_plan
 from rmrl.cluster.devices import Devices, Machine
+from rmrl.cluster.gpu import Gpu
 from rmrl.cluster.memory_plan import PHASES, Claim, MemoryPlan
-from rmrl.cluster.nvml import Gpu
 from rmrl.config.schema import Config
 from rmrl.errors import MemoryPlanError
 from rmrl.inference.gpu_reserve import ENGINE_PROCESS_BYTES

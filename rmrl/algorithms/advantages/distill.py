@@ -1,15 +1,16 @@
-"""On-policy distillation: each token's own reward, beside GRPO's advantage of the outcome (K. Lu,
+"""On-policy distillation: each token's own reward, beside GRPO's advantage for the outcome (K. Lu,
 "On-Policy Distillation", Thinking Machines Lab, 2025; arXiv:2306.13649).
 
     A_i,t = G_i + r_i,t
 
-r_i,t: the token's own reward, with a teacher of weight w: w * (log p_teacher - log p_policy), and
-never a later token's: a discount of 0, as in the first source. So the policy gradient is that of
-the negative reverse KL divergence of each next token, at the places where the policy went
+r_i,t: the token's own reward, with a teacher whose weight is w: w * (log p_teacher - log p_policy),
+and never a later token's: a discount equal to 0, as in the first source. So the policy gradient is
+that of the negative reverse KL divergence of each next token, at the places where the policy went
 (departure from its exact gradient: a token is not credited with where it leads).
-G_i: GRPO's advantage (grpo.py, with its settings) of the reward alone, without token rewards. It is
-exactly 0 where all rewards of a group are equal, as with teachers alone, and for a group of one. So
-there is no baseline, no whitening and no need for several responses with teachers alone.
+G_i: GRPO's advantage (grpo.py, with its settings) from the reward alone, without token rewards. It
+is exactly 0 where a group's rewards are all equal, as with teachers alone, and for a single
+response. So there is no baseline, no whitening and no need for several responses with teachers
+alone.
 """
 
 from __future__ import annotations

@@ -6,15 +6,15 @@
       unbiased, 1e-8 under its root
 
 gamma and lambda are algorithm.gamma and algorithm.lam. Both are 1 by default, where a_t = R_t -
-V_t. VAPO (arXiv:2504.05118) has two lambdas, one for each use of a:
+V_t. VAPO (arXiv:2504.05118) has two lambdas, one for each use that it makes of a:
 
     algorithm.lam_critic          lambda of the returns. Its own is 1. null: lam
     algorithm.lam_length_alpha    lambda of the policy's advantages: 1 - 1 / (alpha * tokens of the
                                   response), at least 0. Its alpha is 0.05. null: lam
 
 so that the sum of the deltas' weights, 1 / (1 - lambda), grows with the response. Departures:
-whitening (the field's habit, not the paper's). A token outside the mask in the middle of a response
-is passed over, as in REINFORCE++.
+whitening (the field's habit, not the paper's). A token outside the mask between counted ones is
+passed over, as in REINFORCE++.
 """
 
 from __future__ import annotations

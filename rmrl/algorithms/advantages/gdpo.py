@@ -4,12 +4,12 @@
     a_i,c = (s_i,c - mean(s_c)) / (std(s_c) + 1e-6)    over the responses to the same prompt that
                                                        have component c
     a_i   = sum over c of w_c * a_i,c
-    A_i,t = (a_i - mean(a)) / (std(a) + 1e-6)          over all rows of the batch
+    A_i,t = (a_i - mean(a)) / (std(a) + 1e-6)          over all rows in the batch
 
 Summing first, as GRPO does, lets different mixtures of scores end in the same advantage, and the
 component that spreads most decides. Standard deviations are unbiased. A missing verdict (NaN) is in
-no statistic of its component and adds nothing to its row. A row without any verdict has advantage 0
-and is not in the last step. A component of weight 0 is in no step at all.
+none of its component's statistics and adds nothing to its row. A row without any verdict has
+advantage 0 and is not in the last step. A component whose weight is 0 is in no step at all.
 norm_adv_by_std_in_grpo=false leaves the first division out. The reward itself is not read:
 reward.combine has no effect, reward.weights are w. Departures: a component without contrast in a
 group adds exactly 0, and so does the last step where all a_i are equal; token rewards are refused,
@@ -32,8 +32,8 @@ from rmrl.types import AdvantageInputs, Advantages, Metrics
 
 @estimator(group=True, components=True, token_rewards=False)
 def gdpo(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:
-    """Batch-normalised sums of group-normalised components; `group/constant_fraction` is the mean
-    over components.
+    """Group-normalised components, summed and batch-normalised; `group/constant_fraction` is the
+    mean over components.
 
     Raises ConfigError without `scores_BC` and `weights_C`, and for token rewards.
     """

@@ -5,11 +5,11 @@
     alpha = B / (B - M)                    B rows of the batch, M of them in groups whose rewards
       are all equal
 
-Rows of equal rewards have gradient 0 and still count in the loss's divisor, so the batch's gradient
-shrinks with their share; alpha undoes that. Use with policy_loss.loss_mode=gpg, the plain policy
-gradient. Departures: F_norm is 1, so no division by the standard deviation (the paper's own
-choice). Equal means equal up to rounding, and a group of one counts as equal. Without any contrast
-all advantages are 0; token rewards are summed into r_i first.
+Rows with equal rewards have gradient 0 and still count in the loss's divisor, so the batch's
+gradient shrinks with their share; alpha undoes that. Use with policy_loss.loss_mode=gpg, the plain
+policy gradient. Departures: F_norm is 1, so no division by the standard deviation (the paper's own
+choice). Equal means equal up to rounding, and a single response counts as equal. Without any
+contrast all advantages are 0; token rewards are summed into r_i first.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from rmrl.types import AdvantageInputs, Advantages
 
 @estimator(group=True)
 def gpg(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:  # noqa: ARG001
-    """Scaled group-centred advantages; `group/constant_fraction` is the share of groups that teach
-    nothing, `gpg/alpha` the scale."""
+    """Scaled group-centred advantages; `group/constant_fraction` says which share teaches nothing,
+    `gpg/alpha` the scale."""
     mask_BT = inputs.response_mask_BT
     group = group_statistics(sequence_rewards(inputs), inputs.group_ids_B)
     informative = len(group.constant_B) - int(group.constant_B.sum())

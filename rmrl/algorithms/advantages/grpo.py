@@ -6,13 +6,13 @@ outcome supervision).
     A_i,t =  r_i - mean(r)                         norm_adv_by_std_in_grpo=false: Dr. GRPO
       (arXiv:2503.20783)
     A_i,t = (r_i - mean(r)) / (std of the batch + 1e-6)    scale_rewards=batch (arXiv:2508.08221):
-      the mean is the group's, the deviation that of all rewards of the batch
+      the mean is the group's, the deviation the batch's
     A_i,t = (r_i - mean of the others) / (std of the others + 1e-6)    leave_one_out=true
 
-std is unbiased (N - 1). Departures: a group whose rewards are equal up to rounding, and a group of
-one, get exactly 0 (dividing rounding noise by its own size would give advantages near 1). With
-leave_one_out a response whose siblings are all equal is not divided; token rewards, KL in reward
-among them, are summed into r_i first.
+std is unbiased (N - 1). Departures: a group whose rewards are equal up to rounding, or that has one
+response, gets exactly 0 (dividing rounding noise by its own size would give advantages near 1).
+With leave_one_out a response whose siblings are all equal is not divided; token rewards, KL in
+reward among them, are summed into r_i first.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ STD_EPSILON = 1e-6
 
 @estimator(group=True)
 def grpo(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:
-    """Group-relative advantages; `group/constant_fraction` is the share of groups that teach
-    nothing."""
+    """Group-relative advantages; `group/constant_fraction` says which share teaches nothing."""
     mask_BT = inputs.response_mask_BT
     rewards_B = sequence_rewards(inputs)
     group = group_statistics(rewards_B, inputs.group_ids_B)

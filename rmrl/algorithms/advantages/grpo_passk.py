@@ -1,18 +1,18 @@
-"""Pass@k: credit a response for its contribution to the best of k (arXiv:2503.19595; for k < N
+"""Pass@k: credit a response for what it adds to the best of k (arXiv:2503.19595; for k < N
 arXiv:2505.15201).
 
     k = N    A_best = r_max - r_second,    all others 0
              over the N responses to the same prompt
-    k < N    A_i = mean over all sets of k responses of  max(set) - max(set without i),
+    k < N    A_i = max(set) - max(set without i), averaged over all sets with k responses,
              0 for sets without i
     with norm_adv_by_std_in_grpo:  A_i / (std(r) + 1e-6), std unbiased
 
 The mean has a closed form: i adds r_i - r_j to a set when it is the best and j the second best, and
 with q responses below j there are C(q, k - 2) sets like that out of C(N, k). k is
 algorithm.passk_k, at least 2; null means N, and it is never more than the group's size.
-Departures: a group whose rewards are equal up to rounding, and a group of one, get exactly 0. Token
-rewards are refused: pass@k is about outcomes, and a penalty would count for the best response
-alone.
+Departures: a group whose rewards are equal up to rounding, or that has one response, gets exactly
+0. Token rewards are refused: pass@k is about outcomes, and a penalty would count for the best
+response alone.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def _problems(settings: AlgorithmConfig) -> list[str]:
 
 @estimator(group=True, token_rewards=False, problems=_problems)
 def grpo_passk(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:
-    """Contribution of each response to the best of k. Raises ConfigError for passk_k below 2 and
-    for token rewards."""
+    """What each response adds to the best of k. Raises ConfigError for passk_k below 2 and for
+    token rewards."""
     if settings.passk_k is not None and settings.passk_k < 2:
         raise ConfigError(
             f"algorithm.passk_k={settings.passk_k}: a set of k responses needs a second best; use 2"

@@ -8,9 +8,9 @@ the sum of pass@k / k for k = 1..N - 1, whose limit for large N is log p. (The p
 the baseline, r_i / mean(r), reaches k = N; that the baseline is left out where no response succeeds
 costs the last term.) A prompt without a success has advantage 0, as in the paper. Rewards other
 than 0 and 1 are outside its derivation: a group whose mean is not above rounding has advantage 0 as
-well. Departures: a group of one and a constant group get exactly 0. The paper's 1 / N is left to
+well. Departures: a single response and a constant group get exactly 0. The paper's 1 / N is left to
 loss_agg_mode, as its authors' code does, and their 1e-6 beside the mean is left out. Token rewards
-are refused: a penalty moves the mean and so the weight of the prompt.
+are refused: a penalty moves the mean and so the prompt's weight.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from rmrl.types import AdvantageInputs, Advantages
 
 @estimator(group=True, token_rewards=False)
 def maxrl(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:  # noqa: ARG001
-    """Group-centred rewards over the group mean; `maxrl/no_success` is the share of rows whose
-    group has no mean above 0. Raises ConfigError for token rewards."""
+    """Group-centred rewards over the group mean; `maxrl/no_success` says for which share the group
+    has no mean above 0. Raises ConfigError for token rewards."""
     refuse_token_rewards(
         inputs,
         estimator="maxrl",

@@ -1,10 +1,10 @@
-"""OPO: the group baseline of least variance when the gradient's size grows with length
+"""OPO: the group baseline with the least variance when the gradient's size grows with length
 (arXiv:2505.23585).
 
     A_i,t = r_i - sum(len_j * r_j) / sum(len_j)          over the responses to the same prompt, len
       in counted tokens
 
-Departures: a constant group and a group of one get exactly 0; token rewards are summed into r_i
+Departures: a constant group and a single response get exactly 0; token rewards are summed into r_i
   first.
 """
 
@@ -20,8 +20,8 @@ from rmrl.types import AdvantageInputs, Advantages
 
 @estimator(group=True)
 def opo(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:  # noqa: ARG001
-    """Advantages over the length-weighted group mean; `group/constant_fraction` is the share of
-    groups that teach nothing."""
+    """Advantages over the length-weighted group mean; `group/constant_fraction` says which share
+    teaches nothing."""
     mask_BT = inputs.response_mask_BT
     group = group_statistics(sequence_rewards(inputs), inputs.group_ids_B)
     lengths_B = (mask_BT > 0).sum(dim=1).double()

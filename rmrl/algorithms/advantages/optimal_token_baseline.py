@@ -1,22 +1,22 @@
-"""OTB: at each token the group baseline of least variance, by the energy that the responses have
-spent so far (arXiv:2602.07078).
+"""OTB: at each token the group baseline with the least variance, by the energy that the responses
+have spent so far (arXiv:2602.07078).
 
-    w_i,t = 1 - 2 pi(y_i,t) + sum_v pi(v)^2            energy of a token, `energies_BT`
-    W_i,t = sum over j <= t of rho_i,j^2 w_i,j         rho: weight of rollout correction, or 1
+    w_i,t = 1 - 2 pi(y_i,t) + sum_v pi(v)^2            a token's energy, `energies_BT`
+    W_i,t = sum over j <= t of rho_i,j^2 w_i,j         rho: rollout correction's weight, or 1
     B_t   = sum_i W_i,t G_i,t / sum_i W_i,t            over the responses to the same prompt that
                                                        have a token t
     A_i,t = G_i,t - B_t                                G: return from token t on, discounted by
                                                        algorithm.gamma
 
-w is the squared length of the gradient of log pi(y) with respect to the logits, which the paper
-takes in place of the gradient of all weights (its logit-gradient proxy). A token of weight rho has
-the energy rho^2 w, as in the authors' code in verl. The formula beside that code has rho_i,t^2 in
-front of the sum instead.
+w is the squared length that log pi(y)'s gradient has at the logits, which the paper takes in place
+of all weights' gradient (its logit-gradient proxy). A token with weight rho has the energy rho^2 w,
+as in the authors' code in verl. The formula beside that code has rho_i,t^2 in front of the sum
+instead.
 
-t counts the tokens inside the mask: what stands between two turns of a response is passed over (in
-verl tir_optimal_token_baseline). Departures: beyond the second longest response there is nothing to
+t counts the tokens inside the mask: what stands between two turns is passed over (in verl
+tir_optimal_token_baseline). Departures: beyond the second longest response there is nothing to
 compare with, and the longest one keeps the last baseline that there was (verl: 0, so that a
-constant added to all rewards changes its advantages). A group of one has advantage 0 (verl: its
+constant added to all rewards changes its advantages). A single response has advantage 0 (verl: its
 return), and so has a group whose returns are equal up to rounding. Where no response has spent any
 energy, the baseline is the plain mean (verl: 1e-8 beside the sum, so that it is 0).
 """
@@ -71,7 +71,7 @@ def optimal_token_baseline(inputs: AdvantageInputs, *, settings: AlgorithmConfig
 def _of_group(
     returns_NT: torch.Tensor, energies_NT: torch.Tensor, counts_NT: torch.Tensor
 ) -> torch.Tensor:
-    """Advantages of the N responses to one prompt [N, T], 0 where `counts_NT` is False."""
+    """Advantages for the N responses to one prompt [N, T], 0 where `counts_NT` is False."""
     lengths_N = counts_NT.sum(dim=1)
     compared = int(lengths_N.sort(descending=True).values[1]) if len(lengths_N) > 1 else 0
     if not compared:

@@ -3,11 +3,11 @@
 
     R_t = r_t + gamma * R_t+1          r_t: token rewards (KL in reward), the sequence reward on
                                        the last token
-    A_t = (R_t - mean(R)) / std(R)     over all counted tokens of the batch, std unbiased, 1e-8
+    A_t = (R_t - mean(R)) / std(R)     over the batch's counted tokens, std unbiased, 1e-8
                                        under its root
 
-Departure: a token outside the mask in the middle of a response (a tool's answer, say) is passed
-over: it neither ends the return nor costs a discount.
+Departure: a token outside the mask between counted ones (a tool's answer, say) is passed over: it
+neither ends the return nor costs a discount.
 """
 
 from __future__ import annotations

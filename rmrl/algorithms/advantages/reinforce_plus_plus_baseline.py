@@ -2,7 +2,7 @@
 per prompt).
 
     a_i   = r_i - mean(r)                          over the responses to the same prompt
-    A_i,t = (a_i - mean(a)) / std(a)               over all counted tokens of the batch, std
+    A_i,t = (a_i - mean(a)) / std(a)               over the batch's counted tokens, std
       unbiased, 1e-8 under its root
 
 The whole batch's scale, not the group's, so easy prompts are not blown up. Departures: a constant
@@ -27,8 +27,8 @@ def reinforce_plus_plus_baseline(
     *,
     settings: AlgorithmConfig,  # noqa: ARG001
 ) -> Advantages:
-    """Group-centred, batch-whitened advantages; `group/constant_fraction` is the share of groups
-    without contrast."""
+    """Group-centred, batch-whitened advantages; `group/constant_fraction` says which share has no
+    contrast."""
     mask_BT = inputs.response_mask_BT
     group = group_statistics(sequence_rewards(inputs), inputs.group_ids_B)
     advantages_BT = masked_whiten(spread_over_tokens(group.centred_B, mask_BT), mask_BT)

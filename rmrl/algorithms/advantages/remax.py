@@ -1,4 +1,4 @@
-"""ReMax: REINFORCE with the reward of the greedy response as baseline; no critic, no groups
+"""ReMax: REINFORCE with the greedy response's reward as baseline; no critic, no groups
 (arXiv:2310.10505, algorithm 1).
 
     A_t = R_t - r(greedy response to the same prompt),        R_t = sum of r_t' over t' >= t
@@ -24,8 +24,8 @@ from rmrl.types import AdvantageInputs, Advantages
 
 @estimator(baseline=True)
 def remax(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:  # noqa: ARG001
-    """Return-to-go minus the greedy reward. `baseline/missing` is the share of rows without one,
-    `baseline/mean` the mean of the others.
+    """Return-to-go minus the greedy reward. `baseline/missing` says which share has none,
+    `baseline/mean` is the others' mean.
 
     Raises ConfigError without `baseline_rewards_B`.
     """

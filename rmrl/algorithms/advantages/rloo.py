@@ -1,10 +1,10 @@
-"""RLOO: REINFORCE with the mean of the other responses as baseline (arXiv:2402.14740).
+"""RLOO: REINFORCE with the other responses' mean as baseline (arXiv:2402.14740).
 
     A_i,t = r_i - mean of r_j, j != i  =  N / (N - 1) * (r_i - mean(r))          over the N
       responses to the same prompt
 
-Departures: a group of one has no others and gets 0. A constant group gets exactly 0; token rewards
-  are summed into r_i first.
+Departures: a single response has no others and gets 0. A constant group gets exactly 0; token
+rewards are summed into r_i first.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from rmrl.types import AdvantageInputs, Advantages
 
 @estimator(group=True)
 def rloo(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:  # noqa: ARG001
-    """Leave-one-out advantages; `group/constant_fraction` is the share of groups that teach
-    nothing."""
+    """Leave-one-out advantages; `group/constant_fraction` says which share teaches nothing."""
     mask_BT = inputs.response_mask_BT
     group = group_statistics(sequence_rewards(inputs), inputs.group_ids_B)
     advantages_B = group.centred_B * group.count_B / (group.count_B - 1).clamp(min=1)

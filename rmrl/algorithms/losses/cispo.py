@@ -3,7 +3,7 @@
     loss = -sg[clip(r, 1 - low, 1 + high)] * A * log pi_new,        r = pi_new / pi_old
 
 The paper leaves the lower side open; clip_ratio_low=1 does that. Departure: log r is bounded to
-[-20, 20] before the exponential. The value of this loss means nothing (it is a surrogate for its
+[-20, 20] before the exponential. This loss's value means nothing (it is a surrogate for its
 gradient).
 """
 

@@ -14,13 +14,13 @@ the entropy.
 Means, counts and the choice are those of the micro-batch at hand, the only tokens that a loss sees:
 results depend on how a batch is cut.
 
-Departures: a share of a small micro-batch is seldom whole, so it is rounded up or down at random
-such that the expected share is exact however the batch is cut (the authors take at least one token
-of every micro-batch). Everything random comes from a generator seeded with the log-probabilities
+Departures: a small micro-batch's share is seldom whole, so it is rounded up or down at random such
+that the expected share is exact however the batch is cut (the authors take at least one token of
+every micro-batch). Everything random comes from a generator seeded with the log-probabilities
 themselves, so equal inputs give equal results, in whatever order the rows stand, and no other
-random state is used. Tokens of equal covariance are drawn at random; clip_cov keeps PPO's clip, as
-the authors' code does; log r is bounded to [-20, 20]; no dual clip. abs(log r), as in the authors'
-code, replaces the paper's KL.
+random state is used. Tokens whose covariance is equal are drawn at random; clip_cov keeps PPO's
+clip, as the authors' code does; log r is bounded to [-20, 20]; no dual clip. abs(log r), as in the
+authors' code, replaces the paper's KL.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def kl_cov(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
 
 
 def covariance(inputs: LossInputs) -> torch.Tensor:
-    """cov_t of the equation above, [B, T] without gradient; 0 outside the mask."""
+    """cov_t from the equation above, [B, T] without gradient; 0 outside the mask."""
     mask_BT = inputs.mask_BT
     logprobs_BT = inputs.logprobs_BT.detach()
     centred_logprobs_BT = logprobs_BT - masked_mean(logprobs_BT, mask_BT)
@@ -106,9 +106,9 @@ def covariance(inputs: LossInputs) -> torch.Tensor:
 
 
 def generator_of(inputs: LossInputs) -> torch.Generator:
-    """A generator on the CPU, seeded with the bits of the counted log-probabilities.
+    """A generator on the CPU, seeded with the counted log-probabilities' bits.
 
-    Padding, the order of rows and earlier draws do not matter.
+    Padding, row order and earlier draws do not matter.
     """
     return torch.Generator().manual_seed(int(_row_keys(inputs).sum()))
 
@@ -124,7 +124,7 @@ def _row_keys(inputs: LossInputs) -> torch.Tensor:
 def _random_numbers(inputs: LossInputs, generator: torch.Generator) -> torch.Tensor:
     """[B, T] in 0..1, 0 outside the mask.
 
-    Dealt out in the order of the row keys, so that a row has the same numbers wherever it stands.
+    Dealt out in row key order, so that a row has the same numbers wherever it stands.
     """
     rows_B = _row_keys(inputs).argsort()
     counted_BT = inputs.mask_BT[rows_B] > 0

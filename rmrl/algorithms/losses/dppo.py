@@ -1,4 +1,4 @@
-"""DPPO: a bound on the divergence of the token's distribution, not on its ratio (arXiv:2602.04879,
+"""DPPO: a bound on how far the token's distribution moves, not on its ratio (arXiv:2602.04879,
 equations 11 to 14).
 
     loss = -A * min(r, c) * M,    gradient = -A * min(r, c) * M * grad log pi,    r = pi / mu
@@ -7,14 +7,14 @@ equations 11 to 14).
     dppo_tv:  D = abs(pi - mu)
     dppo_kl:  D = mu log(mu / pi) + (1 - mu) log((1 - mu) / (1 - pi))
 
-pi and mu are the probabilities of the sampled token alone (the paper's binary approximation), so a
-rare token may change its ratio freely and a likely one may not. mu is the policy that sampled, as
-the paper asks: the rollout engine's log-probabilities where the batch has them, else those of the
-training engine before the update. low and high are clip_ratio_low and clip_ratio_high, e.g.
+pi and mu are the sampled token's probabilities alone (the paper's binary approximation), so a rare
+token may change its ratio freely and a likely one may not. mu is the policy that sampled, as the
+paper asks: the rollout engine's log-probabilities where the batch has them, else the training
+engine's before the update. low and high are clip_ratio_low and clip_ratio_high, e.g.
 clip_ratio=0.15 for dppo_tv and 0.05 for dppo_kl. Departures: the cap c, which the paper's equations
 do not have and the authors' code does. It is clip_ratio_c, 20 there and in our recipes, while the
 key's own default is the dual clip's 3. It truncates a weight and does not clip: a token above it
-keeps its gradient, scaled to c, for either sign of A. With rollout correction r is pi_new / pi_old,
+keeps its gradient, scaled to c, whatever sign A has. With rollout correction r is pi_new / pi_old,
 because its weights supply the rest; log r is bounded to [-20, 20].
 """
 
@@ -50,7 +50,7 @@ def dppo_tv(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
 
 
 def dppo_kl(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
-    """KL(mu || pi) in place of the total variation. See `dppo_tv`."""
+    """KL(mu || pi) instead of the total variation. See `dppo_tv`."""
     return _masked_policy_gradient(inputs, settings, binary_kl)
 
 

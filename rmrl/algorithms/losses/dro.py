@@ -4,10 +4,10 @@
     loss = -(A * log pi_new - beta / 2 * (log pi_new - log pi_old)^2)
 
 Neither ratio nor clip: the gradient, -(A - beta * log r), vanishes where log r = A / beta, the
-optimum of the KL-regularised objective. beta is policy_loss.dro_beta, the paper's tau. Departures:
-the paper's residual r - V - tau log r is over whole responses, ours over tokens with the advantage
-in place of r - V, and divided by tau. The anchor is the policy that sampled, not a fixed reference.
-The value of this loss means nothing (it is a surrogate).
+KL-regularised objective's optimum. beta is policy_loss.dro_beta, the paper's tau. Departures: the
+paper's residual r - V - tau log r is over whole responses, ours over tokens with the advantage for
+r - V, and divided by tau. The anchor is the policy that sampled, not a fixed reference. This loss's
+value means nothing (it is a surrogate).
 """
 
 from __future__ import annotations

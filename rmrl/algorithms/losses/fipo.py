@@ -1,4 +1,4 @@
-"""FIPO: PPO with each token's advantage weighted by what happens to the rest of its response
+"""FIPO: PPO with each token's advantage weighted by what follows it in its response
 (arXiv:2603.19835).
 
     F_t  = sum over k >= t of gamma^(k - t) * l_k,    l_k = log pi_new - log pi_old
@@ -6,11 +6,11 @@
     loss = PPO's with A_t * f_t in place of A_t       gamma = 2^(-1 / fipo_half_life)
 
 A token after which the response becomes likelier counts more. Tokens with a ratio above
-clip_ratio_c, the bound of the dual clip, are left out of F. Where A < 0 and the token's ratio lies
-above fipo_safe_ratio, f is bounded to [0.8, 1]. The authors' run of 32 billion parameters has a
+clip_ratio_c, the dual clip's bound, do not count in F. Where A < 0 and the token's ratio lies above
+fipo_safe_ratio, f is bounded to [0.8, 1]. The authors' run with 32 billion parameters has a
 half-life of 32 tokens, weights from 1 to 1.2, a safe ratio of 10 and clip_ratio_c=10. Departures:
-log r is bounded to [-20, 20]. A token outside the mask is passed over: it adds nothing to F and is
-no step of its decay.
+log r is bounded to [-20, 20]. A token outside the mask is passed over: it adds nothing to F, whose
+decay takes no step there.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
       -low) elsewhere
     loss = -A * exp(mean over t of l_t)
 
-The same value on every token of the sequence. A token beyond its bound has no gradient. The bounds
+The same value on every token in the sequence. A token beyond its bound has no gradient. The bounds
 are in log space: the paper's (e^-0.4, e^0.4) is clip_ratio=0.4, with
 loss_agg_mode=seq-mean-token-mean. Departures: written per token as GSPO-token is (the mean
 detached, the token's own gradient added), which has the same value and gradient and also takes

@@ -2,14 +2,14 @@
 (https://docs.primeintellect.ai/prime-rl/ipo).
 
     loss = -A * r * M + ipo_kl_coef * (log r)^2,    r = pi / mu
-    M    = 0 where pi - mu > high or mu - pi > low, whatever the sign of A
+    M    = 0 where pi - mu > high or mu - pi > low, whatever sign A has
 
 low and high are clip_ratio_low and clip_ratio_high, its eps; 0.3 there and in our recipe. It is the
 total variation mask of DPPO (arXiv:2602.04879) without the question whether the update leads away,
 and with a quadratic pull on every token, masked or not (1e-3, as in Kimi-K2.5). Masked tokens stay
-in the divisor. pi and mu are the probabilities of the sampled token; mu is the policy that sampled,
-as in `dppo`. Departures: log r is bounded to [-20, 20]. With rollout correction r is
-pi_new / pi_old, because its weights supply the rest.
+in the divisor. pi and mu are the sampled token's probabilities; mu is the policy that sampled, as
+in `dppo`. Departures: log r is bounded to [-20, 20]. With rollout correction r is pi_new / pi_old,
+because its weights supply the rest.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Tokens without a policy loss, chosen in the forward pass of training. They stay in the divisor of
-loss_agg_mode, and keep their KL and entropy terms.
+"""Tokens without a policy loss, chosen in training's forward pass. They stay in loss_agg_mode's
+divisor, and keep their KL and entropy terms.
 
     top_entropy_quantile       a token trains where H >= the quantile 1 - share of the entropies of
                                the micro-batch (arXiv:2506.01939, which takes it over the whole
@@ -8,9 +8,9 @@ loss_agg_mode, and keep their KL and entropy terms.
                                log mu - log pi_new <= delta (DeepSeek-V3.2, arXiv:2512.02556,
                                equation 9); mu is the policy that sampled
 
-The entropies are those of the trained policy. The quantile is interpolated between two tokens.
-Where several have its entropy, all of them train. Departure: A is a token's own, so that advantages
-which differ within a response mask its negative tokens alone.
+The entropies are the trained policy's. The quantile is interpolated between two tokens. Where
+several have its entropy, all of them train. Departure: A is a token's own, so that advantages which
+differ within a response mask its negative tokens alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def policy_mask(
     """bool [B, T], True where the policy loss counts, and sums over counted tokens (`low_entropy`,
     `off_policy`: tokens masked). None where nothing is configured.
 
-    Raises ConfigError where the entropy of the tokens is needed and missing.
+    Raises ConfigError where the tokens' entropy is needed and missing.
     """
     kept_BT: torch.Tensor | None = None
     sums: dict[str, torch.Tensor] = {}
@@ -44,7 +44,7 @@ def policy_mask(
 
 
 def high_entropy(inputs: LossInputs, share: float) -> torch.Tensor:
-    """bool [B, T]: counted tokens at or above the quantile 1 - `share` of their entropies."""
+    """bool [B, T]: counted tokens whose entropy is at or above its quantile 1 - `share`."""
     if inputs.entropy_BT is None:
         raise ConfigError(
             f"actor_rollout_ref.actor.top_entropy_quantile={share:g} needs the entropy of each"
@@ -64,7 +64,7 @@ def high_entropy(inputs: LossInputs, share: float) -> torch.Tensor:
 
 
 def near_the_sampler(inputs: LossInputs, threshold: float) -> torch.Tensor:
-    """bool [B, T]: tokens with A >= 0, and those of responses within `threshold` nats per token of
+    """bool [B, T]: tokens with A >= 0, and all in responses within `threshold` nats per token from
     the policy that sampled."""
     mask_BT = inputs.mask_BT
     distance_BT = keep_counted(sampled_logprobs(inputs) - inputs.logprobs_BT.detach(), mask_BT)

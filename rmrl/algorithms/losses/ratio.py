@@ -1,9 +1,9 @@
-"""Common parts of the policy losses: the ratio of new to old policy, the clip range, sums over
-counted tokens.
+"""What the policy losses share: the ratio new / old policy, the clip range, sums over counted
+tokens.
 
 A loss's own file has only the equation. Everything here makes padding harmless: positions outside
-the mask hold arbitrary numbers of the engine (infinities included), so they are replaced by 0
-before anything is exponentiated, in value and in gradient.
+the mask hold whatever the engine wrote (infinities included), so they are replaced by 0 before
+anything is exponentiated, in value and in gradient.
 """
 
 from __future__ import annotations
@@ -40,21 +40,20 @@ def sampled_logprobs(inputs: LossInputs) -> torch.Tensor:
 
 def against_sampler(inputs: LossInputs) -> LossInputs:
     """`inputs` with the policy that sampled as the old one, for losses that correct for it
-    themselves. Unchanged with weights of rollout correction, which supply that part of the
-    ratio."""
+    themselves. Unchanged with rollout correction's weights, which supply that part."""
     if inputs.rollout_weights_BT is not None:
         return inputs
     return replace(inputs, old_logprobs_BT=sampled_logprobs(inputs))
 
 
 def sequence_log_ratio(log_ratio_BT: torch.Tensor) -> torch.Tensor:
-    """Log product of a row's ratios, [B, 1], in [-20, 20]. `log_ratio_BT` is 0 outside
+    """A row's ratios, multiplied, as a logarithm, [B, 1], in [-20, 20]. `log_ratio_BT` is 0 outside
     the mask."""
     return log_ratio_BT.sum(dim=1, keepdim=True).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
 
 
 def clip_bounds(settings: ActorConfig) -> tuple[float, float]:
-    """Bounds of the policy's move down and up, e.g. (0.2, 0.2), in the units of the loss."""
+    """How far the policy may move down and up, e.g. (0.2, 0.2), in the loss's units."""
     low = settings.clip_ratio if settings.clip_ratio_low is None else settings.clip_ratio_low
     high = settings.clip_ratio if settings.clip_ratio_high is None else settings.clip_ratio_high
     return low, high
@@ -69,14 +68,14 @@ def clip_range(settings: ActorConfig) -> tuple[float, float]:
 def counted_sum(values_BT: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:
     """Sum over counted tokens in float64, a scalar without gradient; booleans count as 0 and 1.
 
-    float64, so that the order of rows and the cut into micro-batches change no significant digit.
+    float64, so that row order and the cut into micro-batches change no significant digit.
     """
     return keep_counted(values_BT.detach().double(), mask_BT).mul(mask_BT).sum()
 
 
 def ratio_sums(log_ratio_BT: torch.Tensor, mask_BT: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Sums of `ratio` (new / old) and `kl`, the k3 estimate of KL(old || new): the distance of the
-    new policy from the sampling policy."""
+    """Sums of `ratio` (new / old) and `kl`, the k3 estimate of KL(old || new): how far the new
+    policy is from the sampling policy."""
     return {
         "ratio": counted_sum(log_ratio_BT.exp(), mask_BT),
         "kl": counted_sum(log_ratio_BT.expm1() - log_ratio_BT, mask_BT),

@@ -4,7 +4,7 @@ with adv_estimator=gpg.
     loss = -A * log pi_new
 
 No importance ratio and no clip: right only while the policy is the one that sampled (ppo_epochs=1,
-one mini-batch per step). The value of this loss means nothing (it is a surrogate).
+one mini-batch per step). This loss's value means nothing (it is a surrogate).
 """
 
 from __future__ import annotations

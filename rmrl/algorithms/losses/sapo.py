@@ -1,12 +1,12 @@
-"""SAPO: a soft gate in place of the clip (arXiv:2511.20347).
+"""SAPO: a soft gate instead of the clip (arXiv:2511.20347).
 
     loss = -A * f(r),    f(r) = 4 / tau * sigmoid(tau * (r - 1)),    tau = tau_pos where A > 0,
       tau_neg elsewhere
 
-On policy f has slope 1, so the gradient is that of the policy gradient. It fades smoothly as r
-leaves 1, faster for a larger tau. The paper sets tau_neg above tau_pos (1.05 and 1.0), because
-pushing a token down moves probability to every other token. Use with
-loss_agg_mode=seq-mean-token-mean. Departure: log r is bounded to [-20, 20] before the exponential.
+On policy f has slope 1, so this is the policy gradient. It fades smoothly as r leaves 1, faster for
+a larger tau. The paper sets tau_neg above tau_pos (1.05 and 1.0), because pushing a token down
+moves probability to every other token. Use with loss_agg_mode=seq-mean-token-mean. Departure: log r
+is bounded to [-20, 20] before the exponential.
 """
 
 from __future__ import annotations

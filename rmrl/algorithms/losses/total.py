@@ -4,10 +4,10 @@
            + n * -log pi_new
       per token
 
-w are the importance weights of rollout correction where there are any
-(`algorithms/rollout_correction.py`), else 1; m is 0 on the tokens of `policy_mask`. The KL term is
+w are rollout correction's importance weights where there are any
+(`algorithms/rollout_correction.py`), else 1; m is 0 on `policy_mask`'s tokens. The KL term is
 GRPO's KL in the loss (arXiv:2402.03300, eq. 3); the entropy bonus PPO's (arXiv:1707.06347, eq. 9).
-n weighs the likelihood of successful responses, VAPO's imitation term (arXiv:2504.05118).
+n weighs how likely successful responses are, VAPO's imitation term (arXiv:2504.05118).
 
 With ratio_weighted_kl the KL term is r * KL, r = pi_new / pi_old with its gradient (DeepSeek-V3.2,
 arXiv:2512.02556): tokens come from pi_old, and only with r is the expectation, and with
@@ -37,8 +37,7 @@ def total_loss(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
     Keys: those of the policy loss, `policy_loss` (weighted), `rollout_weight` where there are
     weights, `entropy` where there is an `entropy_BT`, `ref_kl` where use_kl_loss is set,
     `positive_nll` (weighted) where successes are imitated, those of `policy_mask`. Multiply the
-    loss by `aggregate.token_weights`; divide sums by the whole batch's number of counted
-    tokens.
+    loss by `aggregate.token_weights`; divide sums by how many tokens the whole batch counts.
 
     Raises ConfigError when a term is switched on and its input is missing.
     """

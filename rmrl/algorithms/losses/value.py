@@ -1,5 +1,5 @@
 """The value function's loss with PPO's value clip (arXiv:1707.06347 gives the square; the clip is
-that of its released code).
+its released code's).
 
     loss = 1/2 max((v - R)^2, (clip(v, v_old - c, v_old + c) - R)^2),        c =
       critic.cliprange_value
@@ -31,8 +31,7 @@ def value_loss(
     gradient).
 
     Keys: `value_loss`, `value_clip_fraction`, `value`, `return`, and `return_squared`,
-    `value_error_squared`, from which, divided by the number of tokens, `explained_variance` is
-    computed.
+    `value_error_squared`, from which, divided by the token count, `explained_variance` is computed.
     """
     mask_BT = inputs.mask_BT
     values_BT = keep_counted(inputs.values_BT, mask_BT)

@@ -1,4 +1,4 @@
-"""VESPO: a smooth weight of the whole response's ratio in place of a clip (arXiv:2602.10693).
+"""VESPO: a smooth weight by the whole response's ratio, instead of a clip (arXiv:2602.10693).
 
     loss   = -sg[phi(w)] * A * log pi_new,    w = product over the response of pi_new / mu
     phi(w) = w^k * exp(lambda * (1 - w))
@@ -9,7 +9,7 @@ vespo_lambda_neg elsewhere (3 and 2): a good response that has become likelier c
 a bad one that has become unlikelier. No length normalisation. mu is the policy that sampled, as in
 `dppo`. Departures: log w is bounded to [-20, 20], per token and for the product (the authors' code
 bounds w from below at 1e-8, which is about -18.4). With rollout correction w is pi_new / pi_old,
-because its weights supply the rest. The value of this loss means nothing (it is a surrogate for its
+because its weights supply the rest. This loss's value means nothing (it is a surrogate for its
 gradient).
 """
 

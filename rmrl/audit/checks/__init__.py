@@ -1,4 +1,4 @@
-"""The checks of an audit, a file each, cheap ones first."""
+"""An audit's checks, a file each, cheap ones first."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _BINS = 10
 
 
 class Agreement:
-    """AUC with a bootstrap over prompts, beside the baselines of length."""
+    """AUC with a bootstrap over prompts, beside length as baseline."""
 
     name: ClassVar[str] = "agreement"
     needs: ClassVar[str] = "labels"

@@ -62,7 +62,7 @@ class Bench:
         return self._goldens
 
     def in_form(self, rows: Sequence[Row]) -> list[Row]:
-        """Return made rows with the responses in the form of the goldens."""
+        """Return made rows with responses in the goldens' form."""
         assert self._goldens is not None
         forms = self._goldens.forms
         return [

@@ -40,7 +40,7 @@ _EMPTY = Example(prompt="", response="")
 
 
 class Contract:
-    """Odd responses through the reward; of rules also what else they do."""
+    """Odd responses through the reward; for rules also what else they do."""
 
     name: ClassVar[str] = "contract"
     needs: ClassVar[str] = "any rows"
@@ -51,7 +51,7 @@ class Contract:
     )
 
     async def run(self, bench: Bench) -> list[Finding]:
-        """Try it. A rule is called in the laboratory, anything else by the path of training."""
+        """Try it. A rule is called in the laboratory, anything else as training does."""
         rows = [row for row in bench.rows if row.responses]
         usual = [row.case(row.responses[0]) for row in rows[:_MOST_ROWS]]
         odd = odd_cases(rows[:_ODD_ROWS])

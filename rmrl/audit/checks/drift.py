@@ -1,4 +1,4 @@
-"""What has changed since an earlier audit of the same rows.
+"""What has changed since an earlier audit on the same rows.
 
 A rule must give the same scores. A judge's scores move a little from run to run, so paired tests
 decide: whether its mean has moved, and whether its verdicts have moved to one side. Both count the
@@ -26,7 +26,7 @@ _TESTS = 2
 
 
 class Drift:
-    """Compares scores of equal responses."""
+    """Compares scores for equal responses."""
 
     name: ClassVar[str] = "drift"
     needs: ClassVar[str] = "against=, an earlier audit.json of the same rows"

@@ -34,7 +34,7 @@ REPORTED = ("hedging",)
 
 
 class GoldenAndNull:
-    """References, null answers, and the attacks of the corpus."""
+    """References, null answers, and the corpus's attacks."""
 
     name: ClassVar[str] = "golden"
     needs: ClassVar[str] = "references, or people's labels"
@@ -181,7 +181,7 @@ async def without_goldens(bench: Bench) -> list[Finding]:
 
 
 def best_of(rows: Sequence[Row], scores: Sequence[Score]) -> list[float]:
-    """Return the highest score of each row's responses, NaN where none has one."""
+    """Return each row's highest score among its responses, NaN where none has one."""
     best: list[float] = []
     left = iter(scores)
     for row in rows:

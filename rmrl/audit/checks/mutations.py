@@ -1,9 +1,9 @@
-"""Edits of right responses that must not matter, and edits that must.
+"""Edits to right responses that must not matter, and edits that must.
 
 An edit that must not matter is faulty where the edited response scores no higher than the wrong
 one. One that must is faulty where it scores at least as high as the right one. An edit counts only
 where the reward accepts its control: a reward that reads nothing but a bare answer is not blamed
-for the numbers of a reasoning.
+for a reasoning's numbers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Kept:
 
 
 def number_edit(edit: Callable[[str], str]) -> Edit:
-    """Return an edit of answers that are numbers."""
+    """Return an edit for answers that are numbers."""
 
     def apply(golden: Golden) -> str | None:
         if not _NUMBER.fullmatch(golden.row.answer):
@@ -132,7 +132,7 @@ CHANGED: dict[str, Edit] = {
 
 
 class Mutations:
-    """Both kinds of edits."""
+    """Both edits."""
 
     name: ClassVar[str] = "mutations"
     needs: ClassVar[str] = "references"
@@ -224,7 +224,7 @@ async def reordered(bench: Bench, usable: Sequence[Golden]) -> Finding:
 
 def options_turned(prompt: Prompt) -> Prompt | None:
     """Return a question with its options' texts moved on by one letter, and the reference with
-    them; None where the reference is no letter in front of an option."""
+    them; None where the reference is no option's letter."""
     text = str(prompt.messages[-1]["content"])
     options = list(_OPTION.finditer(text))
     letters = [option["letter"] for option in options]
@@ -244,7 +244,7 @@ def options_turned(prompt: Prompt) -> Prompt | None:
 
 
 async def _forms(bench: Bench, usable: Sequence[Golden]) -> Finding:
-    """Return which other forms of the answer are read, on a few rows."""
+    """Return which other answer forms are read, on a few rows."""
     read: list[str] = []
     few = usable[:4]
     for form, template in FORMS.items():

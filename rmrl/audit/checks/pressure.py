@@ -1,4 +1,4 @@
-"""Labels under selection: those that the best-of-n responses by the reward have.
+"""Labels under selection: those that the best-of-n responses have by the reward.
 
 Best-of-n by a reward that labels disagree with rises first and falls later (Gao et al. 2022,
 arXiv:2210.10760). The curve is the unbiased estimate from the responses that there are

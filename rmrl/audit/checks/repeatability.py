@@ -46,7 +46,7 @@ TRIED = {
 
 
 class Repeatability:
-    """The largest difference of a score, by cause."""
+    """A score's largest difference, by cause."""
 
     name: ClassVar[str] = "repeatability"
     needs: ClassVar[str] = "any rows"
@@ -129,7 +129,7 @@ async def _of_model(bench: Bench, cases: Sequence[Case]) -> dict[str, list[float
 
 
 async def _of_batches(bench: Bench, cases: Sequence[Case]) -> dict[str, list[float]]:
-    """Return the scores of a few rows together and alone, those of other rows as they are."""
+    """Return a few rows' scores together and alone, the other rows' as they are."""
     few = list(cases[: 2 * _MOST_ROWS])
     if bench.subject.whole_groups:
         return {}  # responses that are compared have no score alone

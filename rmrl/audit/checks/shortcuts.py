@@ -3,8 +3,8 @@ place in a group.
 
 Each is added to wrong responses, which must not reach the right one by it, and to right ones, which
 must not fall to the wrong one. No word in the file's wrong responses may lift them to the right
-ones either. The rank correlation of score and length is taken among the right responses in the file
-and among the wrong ones: a reward is not blamed where long responses are better.
+ones either. The rank correlation between score and length is taken among the right responses in the
+file and among the wrong ones: a reward is not blamed where long responses are better.
 """
 
 from __future__ import annotations
@@ -42,8 +42,6 @@ ADDED = {
 
 
 class Shortcuts:
-    """See the module's text."""
-
     name: ClassVar[str] = "shortcuts"
     needs: ClassVar[str] = "references, labels or 20 responses"
     responses_per_row: ClassVar[int] = 2 * len(ADDED) + 4
@@ -70,7 +68,7 @@ class Shortcuts:
 
 
 async def _added(bench: Bench, usable: Sequence[Golden], name: str) -> Finding:
-    """Return how often a text before a response decides in the place of its content."""
+    """Return how often a text before a response decides instead of its content."""
     text = ADDED[name]
     wrongs = [golden.row.case(text + golden.wrong_text) for golden in usable]
     rights = [golden.row.case(text + golden.right_text) for golden in usable]
@@ -93,7 +91,7 @@ def length_of_responses(
     cases: Sequence[Case],
     scores: Sequence[Score],
 ) -> Finding:
-    """Judge the correlation of score and length among responses of one label."""
+    """Judge how score and length correlate among responses with one label."""
     name = "shortcuts.length of responses"
     tried = "rank correlation of score and length, among responses of one label"
     strata: list[tuple[np.ndarray, np.ndarray]] = []
@@ -134,7 +132,7 @@ def length_of_responses(
 
 
 def groups(rows: Sequence[Row], scores: Sequence[Score]) -> Finding:
-    """Return the share of groups without a difference, which a policy learns nothing from."""
+    """Return which share has no difference within a group, which a policy learns nothing from."""
     left = iter(scores)
     constant = 0
     several = 0

@@ -1,4 +1,4 @@
-"""Descriptors of sharded training, fsdp and fsdp2. Imports no torch."""
+"""Descriptors for sharded training, fsdp and fsdp2. Imports no torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 class ShardedMemory(Replicated):
-    """All processes together hold one copy of everything."""
+    """All processes together hold everything once."""
 
     def state(self, model: ModelConfig, trained: TrainedConfig, processes: int) -> State:
         size = parameter_count(str(model.path)) * _bytes(trained.fsdp_config.model_dtype)
@@ -150,7 +150,7 @@ def _shape_problems(sharding: Sharding) -> Iterator[str]:
 
 
 def _model_problems(model: ModelConfig, section: str, key: str) -> Iterator[str]:  # noqa: ARG001
-    """Offloading of activations that are not those of layers alone."""
+    """Yield where activations would be offloaded without gradient checkpointing."""
     if model.enable_activation_offload and not model.recomputed_every:
         yield (
             f"{key}.enable_activation_offload=true moves what gradient checkpointing saves, and"

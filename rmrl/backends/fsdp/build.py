@@ -42,8 +42,8 @@ def build_model(settings: TrainSettings, device: torch.device) -> tuple[nn.Modul
     use_remove_padding and share_prompts say how this model's rows are laid out. Call in every
     process. A reference is frozen.
 
-    With several processes only the first reads the checkpoint, see rmrl.backends.fsdp.initial. An
-    error of it is raised in all of them.
+    With several processes only the first reads the checkpoint, see rmrl.backends.fsdp.initial. Its
+    error is raised in all of them.
     """
     strategy = settings.trained.strategy
     fsdp = settings.trained.fsdp_config
@@ -144,7 +144,7 @@ def attention_of(
 
 
 def _dtype(settings: TrainSettings, entry: str) -> torch.dtype:
-    """The dtype in an entry of fsdp_config."""
+    """The dtype in an fsdp_config entry."""
     name = getattr(settings.trained.fsdp_config, entry)
     return torch_dtype(name, key=f"{settings.section}.fsdp_config.{entry}")
 

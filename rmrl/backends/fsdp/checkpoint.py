@@ -1,8 +1,7 @@
 """Sharded checkpoints: torch.distributed.checkpoint over safetensors files, so nothing is unpickled
 when one is read.
 
-Each process writes its shards of parameters and optimizer state. Any number of processes reads
-them.
+Each process writes its parameter and optimizer shards. However many processes read them.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ rmrl.backends.storage.MODEL."""
 
 
 def save_tensors(folder: Path, model: nn.Module, optimizer: torch.optim.AdamW | None) -> None:
-    """Write this process's shards of the parameters and the optimizer's state. All processes call
-    this together.
+    """Write this process's shards: parameters and optimizer state. All processes call this
+    together.
 
     If a model trains in part (LoRA), only that part is written: the rest is in the model's own
     checkpoint.
@@ -41,7 +40,7 @@ def save_tensors(folder: Path, model: nn.Module, optimizer: torch.optim.AdamW | 
 
 
 def load_tensors(folder: Path, model: nn.Module, optimizer: torch.optim.AdamW | None) -> None:
-    """Read the tensors of `save_tensors`, of any number of processes and either strategy, into the
+    """Read what `save_tensors` wrote, with however many processes and either strategy, into the
     model and its optimizer.
 
     Raises CheckpointError when the folder lacks a tensor or has it in another shape.
@@ -82,8 +81,8 @@ def write_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def read_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Fill `tensors` in place from a checkpoint that any number of processes saved. All
-    processes call this together.
+    """Fill `tensors` in place from a checkpoint, however many processes saved it. All processes
+    call this together.
 
     Raises CheckpointError when the folder lacks one of them or has it in another shape.
     """

@@ -1,8 +1,8 @@
-"""The compatibility layer over torch.distributed: the differences between sharding strategies
-behind one set of calls.
+"""The compatibility layer over torch.distributed: what differs between sharding strategies behind
+the same calls.
 
-Nothing above this file depends on the strategy of a model. The calls whose names may change with
-torch are in rmrl.backends.fsdp.fsdp1 and .fsdp2.
+Nothing above this file depends on a model's strategy. The calls whose names may change with torch
+are in rmrl.backends.fsdp.fsdp1 and .fsdp2.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rmrl.inference.weights.parts import Parts
 
 
 def device_mesh(device: str, fsdp_size: int) -> DeviceMesh:
-    """All processes in one shard group, or replicas of shard groups of `fsdp_size` processes.
+    """All processes in one shard group, or replicated shard groups with `fsdp_size` processes each.
     Raises ConfigError if it does not divide."""
     world = dist.get_world_size()
     if fsdp_size in (-1, world):
@@ -41,7 +41,7 @@ def device_mesh(device: str, fsdp_size: int) -> DeviceMesh:
 
 
 class Strategy(Protocol):
-    """The interface of rmrl.backends.fsdp.fsdp1 and .fsdp2: all that differs between the two.
+    """What rmrl.backends.fsdp.fsdp1 and .fsdp2 both offer: all that differs between the two.
 
     Every call but `free_gathered` is made in all processes together.
     """
@@ -98,20 +98,20 @@ _HEADERS = "whole_parameter_headers"
 
 
 def headers(model: nn.Module) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
-    """(dtype, shape) of every whole parameter by its name before sharding, tied ones once; needs no
+    """Every whole parameter's (dtype, shape) by its name before sharding, tied ones once; needs no
     other process."""
     return getattr(model, _HEADERS)
 
 
 def shards(model: nn.Module) -> dict[str, Tensor]:
-    """This process's part of every parameter (a DTensor, or a plain tensor where nothing is
+    """This process's part in every parameter (a DTensor, or a plain tensor where nothing is
     sharded) by its name before sharding, tied ones once; to read from. All processes must call it
     together."""
     return strategy_of(model).shards(model)
 
 
 def trained_names(model: nn.Module) -> set[str]:
-    """Names of the parameters that train. All names if the model is frozen."""
+    """Which parameters train, by name. All names if the model is frozen."""
     names: set[str] = set()
     trained: set[str] = set()
     for wrapped_name, parameter in model.named_parameters():
@@ -177,10 +177,10 @@ def free_gathered(model: nn.Module) -> None:
 
 
 def clip_gradients(model: nn.Module, max_norm: float) -> float:
-    """Scale the gradients to a global norm of at most `max_norm` (0 or less: leave them) and return
+    """Scale the gradients to a global norm at most `max_norm` (0 or less: leave them) and return
     the norm before; may be nan or inf.
 
-    Gradients of a non-finite norm are left unchanged.
+    Gradients whose norm is not finite are left unchanged.
     """
     norm = strategy_of(model).gradient_norm(model)
     number = norm.item()  # the only wait of the host for the device in a mini-batch
@@ -190,7 +190,7 @@ def clip_gradients(model: nn.Module, max_norm: float) -> float:
 
 
 def settle() -> None:
-    """Wait for copies under way and release unused device memory to the other processes of the
-    device (CUDA)."""
+    """Wait for copies under way and release unused device memory to the device's other processes
+    (CUDA)."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()

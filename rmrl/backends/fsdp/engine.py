@@ -8,7 +8,7 @@ from rmrl.backends.fsdp.part import FSDPPart
 
 
 class FSDPEngine(TrainingEngine):
-    """Models sharded over all processes. Each process has rows of its own."""
+    """Models sharded over all processes. Each process has its own rows."""
 
     def __init__(self, settings: TrainSettings, process: ProcessSettings) -> None:
         super().__init__(settings, process, FSDPPart)

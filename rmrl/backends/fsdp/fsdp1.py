@@ -1,8 +1,8 @@
-"""strategy=fsdp: `FullyShardedDataParallel`. Each unit's parameters lie in one flat tensor, of
-which every process has a piece.
+"""strategy=fsdp: `FullyShardedDataParallel`. Each unit's parameters lie in one flat tensor, and
+every process has a piece.
 
-`use_orig_params` keeps parameter objects, each a view of the local piece: an optimizer may refer to
-them, but their names are prefixed and their shapes those of the pieces. The rest of the trainer
+`use_orig_params` keeps parameter objects, each a view into the local piece: an optimizer may refer
+to them, but their names are prefixed and their shapes are the pieces'. The rest of the trainer
 therefore reads parameters through this file.
 """
 
@@ -78,8 +78,8 @@ def shard(model: nn.Module, layout: Layout, weights: InitialWeights | None) -> n
 
 
 def _sharding(layout: Layout) -> dict[str, Any]:
-    """Strategy and processes. Shard groups of one are only replicas, which `HYBRID_SHARD` would
-    leave unsummed."""
+    """Strategy and processes. Shard groups with one process are only replicas, which `HYBRID_SHARD`
+    would leave unsummed."""
     mesh = layout.mesh
     if mesh.size(mesh.ndim - 1) == 1:
         return {"sharding_strategy": ShardingStrategy.NO_SHARD, "process_group": dist.group.WORLD}
@@ -116,7 +116,7 @@ def _filler(
 
 def free_gathered(model: nn.Module) -> None:
     """Free what a forward pass without a backward pass left gathered; afterwards parameters are
-    views of the pieces."""
+    views into the pieces."""
     for unit in _units(model):
         if unit._handle is not None:
             _reshard(unit, unit._handle, unit._handle.uses_sharded_strategy)
@@ -128,7 +128,7 @@ def _units(model: nn.Module) -> list[FullyShardedDataParallel]:
 
 
 def shards(model: nn.Module) -> dict[str, Tensor]:
-    """Copies of this process's part of the parameters, cut as fsdp2 cuts them."""
+    """Copies of this process's parameter parts, cut as fsdp2 cuts them."""
     free_gathered(model)
     with _quietly():
         state: Any = get_model_state_dict(model)
@@ -140,8 +140,8 @@ def _names(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def set_shards(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Write the tensors of `shards`, filled anew, to the parameters; parameters without one keep
-    their values."""
+    """Write `shards`' tensors, filled anew, to the parameters; parameters without one keep their
+    values."""
     names = {id(parameter): name for name, parameter in _names(model).items()}
     with _quietly():
         state: Any = get_model_state_dict(model)
@@ -154,7 +154,7 @@ def set_shards(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 
 def optimizer_shards(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, Tensor]:
-    """Copies of AdamW's state by kind and parameter name."""
+    """AdamW's state, copied, by kind and parameter name."""
     tensors: dict[str, Tensor] = {}
     for name, state in _optimizer_state(model, optimizer)["state"].items():
         for key, value in state.items():
@@ -181,7 +181,7 @@ def _optimizer_state(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str
 def set_optimizer_shards(
     model: nn.Module, optimizer: torch.optim.AdamW, tensors: Mapping[str, Tensor]
 ) -> None:
-    """Write the tensors of `optimizer_shards`, filled anew, to the optimizer."""
+    """Write `optimizer_shards`' tensors, filled anew, to the optimizer."""
     state = _optimizer_state(model, optimizer)
     for name, one in state["state"].items():
         state["state"][name] = {key: tensors[f"{key}.{name}"] for key in one}
@@ -190,7 +190,7 @@ def set_optimizer_shards(
 
 
 def gradient_norm(model: nn.Module) -> Tensor:
-    """Norm over the gradients of all processes: each has pieces, replicas have the same ones."""
+    """Norm over all processes' gradients: each has pieces, replicas have the same ones."""
     norm = nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
     if model.sharding_strategy is ShardingStrategy.NO_SHARD:
         return norm

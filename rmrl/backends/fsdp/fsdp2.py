@@ -1,4 +1,4 @@
-"""strategy=fsdp2: `fully_shard`. Every parameter is a DTensor of its own, so that names, shapes and
+"""strategy=fsdp2: `fully_shard`. Every parameter is its own DTensor, so that names, shapes and
 checkpoints are the model's."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def shard(model: nn.Module, layout: Layout, weights: InitialWeights | None) -> n
 
     The root stays gathered between its forward and backward pass, since it is needed again at once.
     A process alone that computes in its parameters' dtype, on the device that holds them, has
-    nothing to gather: the model stays as it is, and no copy of it is made (benchmarks/one_process).
+    nothing to gather: the model stays as it is, and it is not copied (benchmarks/one_process).
     """
     if layout.mesh.size() == 1 and not layout.offloads and not _casts(model, layout):
         return _placed(model, layout)
@@ -67,7 +67,7 @@ def _placed(model: nn.Module, layout: Layout) -> nn.Module:
 
 @torch.no_grad()
 def _fill(model: nn.Module, layout: Layout, weights: InitialWeights) -> None:
-    """Allocate the shards of a model without storage and fill them with `weights`."""
+    """Allocate a storageless model's shards and fill them with `weights`."""
     model.to_empty(device=layout.home)
     for name, parameter in model.named_parameters():
         assert isinstance(parameter, DTensor)
@@ -126,7 +126,7 @@ def set_optimizer_shards(
 
 
 def gradient_norm(model: nn.Module) -> Tensor:
-    """Norm over the gradients of all processes."""
+    """Norm over all processes' gradients."""
     norm = nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
     if isinstance(norm, DTensor):
         return norm.full_tensor()

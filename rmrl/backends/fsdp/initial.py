@@ -1,4 +1,4 @@
-"""Initial weights of the shards: the first process reads the checkpoint and broadcasts it.
+"""The shards' initial weights: the first process reads the checkpoint and broadcasts it.
 
 Every process builds the model without weights (on the meta device), so that only the first one ever
 has a whole copy. After sharding the tensors are broadcast one at a time. Each process keeps its
@@ -24,13 +24,13 @@ T = TypeVar("T")
 
 
 def skeleton(build: Callable[[], nn.Module]) -> nn.Module:
-    """The model of `build` on the meta device, without any storage."""
+    """`build`'s model on the meta device, without any storage."""
     with torch.device("meta"):
         return build()
 
 
 def on_first(work: Callable[[], T]) -> T | None:
-    """The result of `work` in the first process, None in the others. Its error is raised in all of
+    """`work`'s result in the first process, None in the others. Its error is raised in all of
     them."""
     result = None
     failure: RmrlError | None = None
@@ -61,7 +61,7 @@ def share(value: Any) -> Any:
 
 @dataclass(slots=True)
 class NonParameter:
-    """A tensor of a module that is no parameter: a buffer, or a plain attribute."""
+    """A module's tensor that is no parameter: a buffer, or a plain attribute."""
 
     module: nn.Module
     key: str
@@ -99,8 +99,8 @@ class InitialWeights:
         self._parameter_headers, self._held_headers = headers
 
     def adopt(self, model: nn.Module) -> None:
-        """Give the parameters of a skeleton the dtypes of the loaded ones. Raises ConfigError where
-        the two are different models."""
+        """Give a skeleton's parameters the dtypes that the loaded ones have. Raises ConfigError
+        where the two are different models."""
         parameters = dict(model.named_parameters())
         _require_same(self._parameter_headers, parameters)
         _require_same(self._held_headers, _buffers(model))
@@ -127,7 +127,7 @@ def _buffers(model: nn.Module) -> dict[str, Tensor]:
 def _broadcast(
     source: Tensor | None, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device
 ) -> Tensor:
-    """`source` of the first process in all of them."""
+    """The first process's `source` in all of them."""
     if source is None:
         tensor = torch.empty(shape, dtype=dtype, device=device)
     else:

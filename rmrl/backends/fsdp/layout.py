@@ -1,4 +1,4 @@
-"""The layout of a model over processes, the input of both sharding strategies."""
+"""How a model is laid out over processes, which both sharding strategies read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Devices of the shards, and their dtypes."""
+    """The shards' devices and dtypes."""
 
     mesh: DeviceMesh
     """One dimension: all processes shard. Two: replicas of shard groups."""
@@ -30,7 +30,7 @@ class Layout:
 
     @property
     def home(self) -> torch.device:
-        """Device of the shards between passes."""
+        """The shards' device between passes."""
         if self.offload:
             return torch.device("cpu")
         return self.device
@@ -42,8 +42,8 @@ class Layout:
 
 
 def decoder_layers(model: nn.Module) -> list[nn.Module]:
-    """The repeated blocks: the longest list of modules that is not inside another (experts are
-    inside their layer)."""
+    """The repeated blocks: the longest module list that is not inside another (experts are inside
+    their layer)."""
     return list(max(_outer_lists(model), key=len, default=nn.ModuleList()))
 
 

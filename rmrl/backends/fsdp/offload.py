@@ -1,4 +1,4 @@
-"""Parts of an FSDP model that leave the device between training phases."""
+"""An FSDP model's parts that leave the device between training phases."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rmrl.config.schema import FSDPConfig
 
 
 def model_offloader(model: nn.Module, fsdp: FSDPConfig, device: torch.device) -> Offloader | None:
-    """Return the offloader of the parameters' shards where the settings enable it. There are no
-    gradients between steps.
+    """Return the parameter shards' offloader where the settings enable it. There are no gradients
+    between steps.
 
     None with offload_policy: the state is in host memory anyway.
     """
@@ -27,21 +27,21 @@ def model_offloader(model: nn.Module, fsdp: FSDPConfig, device: torch.device) ->
 def optimizer_offloader(
     optimizer: torch.optim.Optimizer | None, fsdp: FSDPConfig, device: torch.device
 ) -> Offloader | None:
-    """Return the offloader of the optimizer's averages where the settings enable it; as above."""
+    """Return the offloader for the optimizer's averages where the settings enable it; as above."""
     if optimizer is None or not fsdp.optimizer_offload or fsdp.offload_policy:
         return None
     return Offloader(lambda: averages(optimizer), device)
 
 
 def shards(model: nn.Module) -> Iterator[Tensor]:
-    """Yield this process's part of every parameter; what is gathered is freed first."""
+    """Yield this process's part in every parameter; what is gathered is freed first."""
     compat.free_gathered(model)
     for parameter in model.parameters():
         yield _local(parameter.data)
 
 
 def averages(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
-    """Yield the tensors of the optimizer's state, but for its step counters."""
+    """Yield the optimizer state's tensors, but for its step counters."""
     for state in optimizer.state.values():
         for value in state.values():
             if isinstance(value, Tensor) and value.ndim > 0:

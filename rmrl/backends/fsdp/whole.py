@@ -1,4 +1,4 @@
-"""Read whole tensors of a sharded checkpoint, in one process and without a process group."""
+"""Read whole tensors from a sharded checkpoint, in one process and without a process group."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class WholeTensors:
         return {name: size for name, (size, _) in self._stored.items()}
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
-        """Yield the tensors of these names, in their order, each whole and in its stored dtype."""
+        """Yield the tensors with these names, in their order, each whole and in its stored
+        dtype."""
         for portion in portions(
             names,
             stored_in=lambda name: name,

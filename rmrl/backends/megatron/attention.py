@@ -3,10 +3,10 @@ attention refuses, on CPU and CUDA alike.
 
 Rows are right-padded or packed one behind the other (PackedSeqParams, thd). They are whole or, with
 context parallelism, in zigzag chunks: a row is cut into 2 * C chunks for C processes, and process r
-has chunks r and 2C - 1 - r, so that all have the same share of the triangle. Queries stay in their
-process; keys and values are gathered.
+has chunks r and 2C - 1 - r, so that all compute an equal part in the triangle. Queries stay in
+their process; keys and values are gathered.
 
-Shapes: S positions of this process    B rows    n heads    d channels of a head    T packed
+Shapes: S positions of this process    B rows    n heads    d channels per head    T packed
 positions of this process
 """
 
@@ -58,7 +58,7 @@ class PackedRows(PackedSeqParams):
 
 
 def zigzag(length: int, *, size: int, rank: int) -> Tensor:
-    """Positions of a row of `length` in process `rank` of `size`, in its order; int64 of shape
+    """The positions that process `rank` of `size` has in a row with `length`, in order; int64
     [length / size].
 
     Raises ValueError unless 2 * size divides `length`.
@@ -73,8 +73,8 @@ def zigzag(length: int, *, size: int, rank: int) -> Tensor:
 
 
 class SDPACoreAttention(nn.Module):
-    """The core attention of a layer: queries, keys and values in, outputs of the heads out. Padding
-    must be at the end of its row."""
+    """A layer's core attention: queries, keys and values in, the heads' outputs out. Padding must
+    be behind its row."""
 
     def __init__(
         self, config: TransformerConfig, *_: Any, softmax_scale: float | None = None, **__: Any

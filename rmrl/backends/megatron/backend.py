@@ -1,4 +1,4 @@
-"""Descriptor of training through megatron-core. Imports neither torch nor megatron."""
+"""Descriptor for training through megatron-core. Imports neither torch nor megatron."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def missing() -> str:
 
 
 def row_assignment(trained: TrainedConfig, world_size: int, section: str) -> RowAssignment:
-    """Give each data-parallel process rows of its own. The last stage of each pipeline answers."""
+    """Give each data-parallel process its own rows. Each pipeline's last stage answers."""
     sizes = Sizes.of(trained.megatron, world_size, section=section)
     last = sizes.pipeline - 1
     share_of = [sizes.coordinates(rank).data for rank in range(world_size)]
@@ -73,7 +73,7 @@ def sharding_problems(sharding: Sharding) -> list[str]:
 
 def together_problems(actor: TrainedConfig, critic: TrainedConfig) -> Iterator[str]:
     """Yield differences between a critic and the actor whose processes it shares: one process holds
-    one set of parallel groups."""
+    its parallel groups once."""
     remedy = (
         "give the critic processes of its own: critic.pool=<pool>"
         " trainer.resource_pools.<pool>.n_gpus_per_node=<devices>"
@@ -98,8 +98,8 @@ def together_problems(actor: TrainedConfig, critic: TrainedConfig) -> Iterator[s
 
 
 def _layout(megatron: MegatronConfig) -> dict[str, int]:
-    """Return the sizes that must be the same for models in one process. A virtual size of null is
-    1."""
+    """Return the sizes that must be the same for models in one process. A virtual size that is null
+    means 1."""
     return {name: getattr(megatron, name) or 1 for name in PARALLEL_SIZES}
 
 

@@ -1,21 +1,20 @@
-"""Checkpoints of a Megatron model: parameters and optimizer state as megatron-core's
+"""A Megatron model's checkpoints: parameters and optimizer state as megatron-core's
 dist_checkpointing shards them, in safetensors files.
 
-megatron-core defines the place of a process's parameter in the whole one (`sharded_state_dict`).
-Its `save`, `load` and storage are not used: they pickle a common state, and some versions unpickle
-it whatever the strategy. Nor is its optimizer's state dict. Without TransformerEngine that cannot
-be loaded (a fresh optimizer has no state, and "step" is looked for among the tensors) or has one
-step counter for all parameters, and its layout-free form gathers a whole share of the state in one
-process. Instead
+megatron-core defines where a process's parameter lies in the whole one (`sharded_state_dict`). Its
+`save`, `load` and storage are not used: they pickle a common state, and some versions unpickle it
+whatever the strategy. Nor is its optimizer's state dict. Without TransformerEngine that cannot be
+loaded (a fresh optimizer has no state, and "step" is looked for among the tensors) or has one step
+counter for all parameters, and its layout-free form gathers a whole share in one process. Instead
 
 - every process writes its own numbers, for the distributed optimizer the ranges of its flat shard,
-  as boxes of the whole tensor (see rmrl.backends.storage). So a checkpoint loads under any tensor,
+  as boxes in the whole tensor (see rmrl.backends.storage). So a checkpoint loads under any tensor,
   pipeline, expert, virtual and data-parallel sizes, with the distributed optimizer or without, and
   in any dtype, and no process ever has more than its own share;
 - a parameter is stored once, in the precision in which it is trained: float32 master weights where
   the optimizer keeps them. Loading rounds them as the optimizer does, so that bfloat16 weights come
   back exactly;
-- names are those of rmrl.backends.megatron.mapping. A vocabulary is stored without its rows of
+- names come from rmrl.backends.megatron.mapping. A vocabulary is stored without its rows of
   padding, tied weights once.
 
 model.<name>                             parameters
@@ -54,10 +53,10 @@ AVERAGES = ("exp_avg", "exp_avg_sq")
 
 
 def save_tensors(folder: Path, model: MegatronModel, optimizer: Optimizer | None) -> None:
-    """Write this process's part of the parameters and the optimizer's state into the empty
-    `folder`. All processes call this together.
+    """Write what this process holds, parameters and optimizer state, into the empty `folder`. All
+    processes call this together.
 
-    Raises CheckpointError in every process when one of them fails, e.g. on a full disk.
+    Raises CheckpointError in every process when one fails, e.g. on a full disk.
     """
     parameters = _parameters(model)
     shape = json.dumps(dataclasses.asdict(model.shape)).encode()
@@ -81,7 +80,7 @@ def save_tensors(folder: Path, model: MegatronModel, optimizer: Optimizer | None
 
 
 def load_tensors(folder: Path, model: MegatronModel, optimizer: Optimizer | None) -> None:
-    """Read the tensors of `save_tensors`, of any parallel sizes, into the model and its optimizer.
+    """Read what `save_tensors` wrote, with any parallel sizes, into the model and its optimizer.
     All processes call this together.
 
     Raises CheckpointError in every process, and leaves the model as it is, when the folder is torn
@@ -119,7 +118,7 @@ def load_tensors(folder: Path, model: MegatronModel, optimizer: Optimizer | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parameter:
-    """A parameter of this process and its place in the whole one."""
+    """A parameter that this process holds and its place in the whole one."""
 
     entry: Entry
     tensor: Tensor
@@ -130,7 +129,7 @@ class _Parameter:
     @property
     def copy(self) -> bool:
         """True if another process, not a data-parallel one, represents the same numbers. (The
-        storage chooses one of the data-parallel processes.)
+        storage chooses one data-parallel process.)
 
         Replicas are numbered along the pipeline (tied weights), the tensor-parallel and the
         data-parallel group.
@@ -138,7 +137,7 @@ class _Parameter:
         return any(number > 0 for number in self.shards[0].replica_id[:-1])
 
     def pieces(self, prefix: str, values: Tensor, start: int = 0) -> Iterator[Piece]:
-        """Yield the boxes of the whole tensor for `values`, the elements from `start` on."""
+        """Yield the whole tensor's boxes for `values`, the elements from `start` on."""
         name = prefix + (EMBEDDING if self.entry.tied else self.entry.name)
         values = values.detach().view(-1)
         for shard in self.shards:
@@ -159,7 +158,7 @@ class _Parameter:
 
 
 def _parameters(model: MegatronModel) -> dict[int, _Parameter]:
-    """Return id -> parameter for each parameter of this process."""
+    """Return id -> parameter for each parameter in this process."""
     table = {entry.name: entry for entry in entries(model.shape, model.role)}
     names: dict[int, str] = {
         id(tensor): name for name, tensor in named(model.chunks, experts_here(model.shape).start)
@@ -192,8 +191,8 @@ def _parameters(model: MegatronModel) -> dict[int, _Parameter]:
 
 
 def _state_pieces(optimizer: Optimizer, parameters: dict[int, _Parameter]) -> Iterator[Piece]:
-    """Yield master weights and averages; those of an optimizer that has not stepped yet are
-    allocated as zeros."""
+    """Yield master weights and averages; where the optimizer has not stepped yet they are allocated
+    as zeros."""
     for part in optimizer.parts:
         if part.optimizer is None:  # no parameter of this process is in it
             continue
@@ -214,7 +213,7 @@ def _state_pieces(optimizer: Optimizer, parameters: dict[int, _Parameter]) -> It
 
 
 def _masters(part: Any) -> Iterator[tuple[nn.Parameter, int, Tensor]]:
-    """Yield (parameter, first of its elements that this process steps, the stepped tensor: those
+    """Yield (parameter, its first element that this process steps, the stepped tensor: those
     elements in float32)."""
     places = getattr(part, "model_param_group_index_map", None)
     if places is not None:  # the distributed optimizer: ranges

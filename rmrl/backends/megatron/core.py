@@ -1,7 +1,7 @@
-"""Names of megatron-core that this package uses, imported in the one order that works without CUDA:
-the adaptation first.
+"""Names that this package uses from megatron-core, imported in the one order that works without
+CUDA: the adaptation first.
 
-Every other file of the package takes names of megatron-core from here.
+The package's other files take megatron-core's names from here.
 """
 
 from __future__ import annotations

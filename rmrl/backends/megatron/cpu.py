@@ -6,10 +6,10 @@ wherever it allocates. Inside `adapted()`, in the calling thread alone, these me
 gloo as the process group's backend the rest is device-independent.
 
 What `install` changes for the whole process, and only where `torch.cuda.is_available()` is False:
-    - the functions of `CALLS` in torch.cuda, and the classes Stream and Event. Each checks whether
+    - `CALLS`' functions in torch.cuda, and the classes Stream and Event. Each checks whether
       the calling thread is inside `adapted()`; outside they keep their behaviour (which without
       CUDA is mostly to raise);
-    - torch.compile is the identity during the first import of megatron-core, in the importing
+    - torch.compile is the identity while megatron-core is first imported, in the importing
       thread alone: megatron-core decorates dozens of small functions with it, and every one would
       be compiled by a C++ compiler at its first call;
     - five names inside megatron.core's own modules, and one stand-in for a module of Triton kernels
@@ -42,7 +42,7 @@ class _Process:
 
 
 class _Thread(threading.local):
-    """State of the calling thread."""
+    """The calling thread's state."""
 
     adapted = 0
     importing = False
@@ -53,7 +53,7 @@ _thread = _Thread()
 
 
 def install() -> None:
-    """Adapt this process. Call before the first import of megatron. Once. Nothing where CUDA is
+    """Adapt this process. Call before megatron is first imported. Once. Nothing where CUDA is
     available.
 
     Raises RuntimeError where megatron-core was imported before: its functions are compiled ones by
@@ -102,8 +102,8 @@ def adapted() -> Iterator[None]:
 
 
 class _CudaIsCpu(TorchFunctionMode):
-    """Makes device="cuda" the CPU in every torch call of this thread, t.cuda() return t, and
-    t.type() return the names of CUDA tensors."""
+    """Makes device="cuda" the CPU in every torch call that this thread makes, t.cuda() return t,
+    and t.type() return CUDA tensors' names."""
 
     def __torch_function__(
         self,
@@ -227,7 +227,7 @@ def _adapted_class(real: type) -> type:
 
 
 def _import_megatron() -> None:
-    """The first import of megatron-core."""
+    """megatron-core's first import."""
     if importlib.util.find_spec("triton") is None:
         # Versions with this module import it, Triton or not; its functions run on GPUs alone.
         kernels = types.ModuleType("megatron.core.transformer.moe.ops.paged_stash")

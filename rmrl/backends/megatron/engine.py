@@ -9,8 +9,7 @@ from rmrl.backends.megatron.part import MegatronPart
 
 
 class MegatronEngine(TrainingEngine):
-    """Models cut along layers, matrices and sequences; data-parallel copies have rows of their
-    own."""
+    """Models cut along layers, matrices and sequences; data-parallel copies have their own rows."""
 
     def __init__(self, settings: TrainSettings, process: ProcessSettings) -> None:
         super().__init__(settings, process, MegatronPart)

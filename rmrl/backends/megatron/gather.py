@@ -1,10 +1,10 @@
 """Gather whole tensors under Hugging Face names from a model whose shares lie on many processes:
 for publishing and for export.
 
-One parameter is sent at a time, already cast: from its expert-parallel rank to the others of the
-stage, from its stage to the other stages, and then the tensor-parallel ranks combine their shares.
-So a process holds the shares of one parameter and the tensor built from them beside its own
-weights, and never a copy of the model.
+One parameter is sent at a time, already cast: from its expert-parallel rank to the stage's others,
+from its stage to the other stages, and then the tensor-parallel ranks combine their shares. So a
+process holds one parameter's shares and the tensor built from them beside its own weights, and
+never a second model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rmrl.backends.megatron.ranks import (
 def manifest(
     model: MegatronModel, dtype: torch.dtype | None
 ) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
-    """(Hugging Face name, dtype, shape) of each tensor of `whole_tensors`, in its order; needs no
+    """(Hugging Face name, dtype, shape) for each tensor in `whole_tensors`, in order; needs no
     other process."""
     dtype = dtype or model.config.params_dtype
     tensors: list[tuple[str, torch.dtype, tuple[int, ...]]] = []
@@ -44,8 +44,9 @@ def whole_tensors(model: MegatronModel, dtype: torch.dtype | None) -> Iterator[t
     """Yield (Hugging Face name, tensor) one at a time, on the model's device, in `dtype` (None: the
     model's compute dtype); tied weights once.
 
-    A collective: every process of the group must run it to its end, and every process receives
-    every tensor. A tensor may be a view of a parameter: it is valid until the next optimizer step.
+    A collective: every process in the group must run it to its end, and every process receives
+    every tensor. A tensor may be a view into a parameter: it is valid until the next optimizer
+    step.
     """
     dtype = dtype or model.config.params_dtype
     local = dict(named(model.chunks, experts_here(model.shape).start))
@@ -81,7 +82,7 @@ def _broadcast(tensor: Tensor, source: int, group: dist.ProcessGroup) -> None:
 
 
 def _shares(entry: Entry, share: Tensor) -> list[Tensor]:
-    """Gather the shares of all tensor-parallel ranks."""
+    """Gather all tensor-parallel ranks' shares."""
     _, ranks = tensor_rank(entry)
     if ranks == 1 or entry.kind == "whole":
         return [share]

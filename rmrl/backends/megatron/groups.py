@@ -1,4 +1,4 @@
-"""The process groups of a Megatron run: joined once per process, shared by its engines."""
+"""A Megatron run's process groups: joined once per process, shared by its engines."""
 
 from __future__ import annotations
 

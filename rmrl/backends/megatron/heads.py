@@ -1,4 +1,4 @@
-"""The output layers of the last stage. They return hidden states unchanged, so that the vocabulary
+"""The last stage's output layers. They return hidden states unchanged, so that the vocabulary
 matrix or the value head is applied to response positions only.
 
 Shapes: B rows    S padded length    N positions, flat    H hidden    v rows of the vocabulary in
@@ -24,8 +24,7 @@ from rmrl.backends.megatron.core import (
 class ResponseHead(nn.Module):
     """Replaces megatron-core's vocabulary matrix, and owns its weight [v, H] if that did.
 
-    Without a weight of its own (embedding and head are tied and in one process) it uses the
-    embedding's.
+    Without its own weight (embedding and head are tied and in one process) it uses the embedding's.
     """
 
     def __init__(self, output_layer: nn.Module, config: TransformerConfig) -> None:
@@ -42,10 +41,10 @@ class ResponseHead(nn.Module):
         weight: Tensor | None = None,  # noqa: ARG002
         runtime_gather_output: bool | None = None,  # noqa: ARG002
     ) -> tuple[Tensor, None]:
-        """Whole hidden states [S, B, H] in every process of the tensor-parallel group.
+        """Whole hidden states [S, B, H] in every tensor-parallel process.
 
-        Each of these has a share of the vocabulary and computes that share's part of the gradient:
-        the backward pass adds them up.
+        Each holds a share of the vocabulary and computes that share's part of the gradient: the
+        backward pass adds them up.
         """
         if self.sequence_parallel:
             whole = tensor_parallel.gather_from_sequence_parallel_region(
@@ -57,17 +56,17 @@ class ResponseHead(nn.Module):
     def sharded_state_dict(
         self, prefix: str = "", sharded_offsets: tuple[Any, ...] = (), metadata: Any = None
     ) -> dict[str, Any]:
-        """The entries that megatron-core's vocabulary matrix would save: a slice of rows."""
+        """The entries that megatron-core's vocabulary matrix would save: a row slice."""
         return _sharded(
             self, {"weight": 0}, prefix=prefix, offsets=sharded_offsets, metadata=metadata
         )
 
 
 class _SumGradient(torch.autograd.Function):
-    """The tensor itself; backward: the sum of all processes' gradients.
+    """The tensor itself; backward: all processes' gradients added up.
 
     megatron-core's copy_to_tensor_model_parallel_region, whose sum is lost by some versions where
-    the gradient is not contiguous: that of a transposed output is not.
+    the gradient is not contiguous: a transposed output's is not.
     """
 
     @staticmethod
@@ -83,8 +82,8 @@ class _SumGradient(torch.autograd.Function):
 
 
 class ValueHead(nn.Module):
-    """A critic's head: one number per position; the same weight [1, H] in every process of the
-    tensor-parallel group."""
+    """A critic's head: one number per position; the same weight [1, H] in every tensor-parallel
+    process."""
 
     def __init__(self, config: TransformerConfig, device: torch.device) -> None:
         super().__init__()

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FusedParts:
-    """Classes of the modules that stand in a layer instead of megatron-core's own."""
+    """Module classes that stand in a layer instead of megatron-core's own."""
 
     norm: Any
     norm_and_column: Any
@@ -93,7 +93,7 @@ def fused_parts(settings: TrainSettings) -> FusedParts | None:
 def layers_of_stage(
     shape: Shape, config: TransformerConfig, stage: int | None, *, fused: FusedParts | None
 ) -> Any:
-    """The layers of one virtual stage of this process: TransformerBlockSubmodules."""
+    """The layers in one virtual stage here: TransformerBlockSubmodules."""
     layer = get_gpt_layer_local_spec(
         num_experts=None if shape.experts is None else shape.experts.count,
         moe_grouped_gemm=False,

@@ -1,12 +1,11 @@
-"""Load a Hugging Face folder into the stages of a Megatron model. Each process reads only its own
-part.
+"""Load a Hugging Face folder into a Megatron model's stages. Each process reads only its own part.
 
-Files are mapped into memory, a slice of a tensor is a view of the file, and its elements are copied
+Files are mapped into memory, a tensor's slice is a view into the file, and its elements are copied
 from there into the parameter: no other memory is used, whatever the checkpoint's size.
 
-Everything is checked against the whole table of weights and the files' headers, before anything is
-read. All processes see the same files, so either all of them fail, with the same message, or none
-does. There is no communication between them here.
+Everything is checked against the whole weight table and the files' headers, before anything is
+read. All processes see the same files, so either all fail, with the same message, or none does.
+There is no communication between them here.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _PLAIN = {"F64", "F32", "F16", "BF16"}
 def load_weights(model: MegatronModel, settings: TrainSettings) -> None:
     """Fill every parameter from `settings.model.path`, casting on the way.
 
-    A critic's head is that of a classifier with one label, or zero when the checkpoint is a
+    A critic's head comes from a classifier with one label, or zero when the checkpoint is a
     language model (see `rmrl.models.token_values.load_value_model` for why). Raises ConfigError
     when the folder holds no safetensors or quantised ones, CheckpointError when tensors are missing
     or of another shape.
@@ -51,7 +50,7 @@ def load_weights(model: MegatronModel, settings: TrainSettings) -> None:
 
 
 class _Files:
-    """The tensors of a checkpoint folder."""
+    """A checkpoint folder's tensors."""
 
     def __init__(self, settings: TrainSettings) -> None:
         self._key = "actor_rollout_ref.model.path"
@@ -80,7 +79,7 @@ class _Files:
         return architecture(self._path).endswith("ForSequenceClassification")
 
     def require(self, table: Iterable[Entry]) -> None:
-        """Raise unless each tensor of the table is present, with its shape, and in a plain
+        """Raise unless each tensor in the table is present, with its shape, and in a plain
         format."""
         shapes = dict(
             chain.from_iterable(zip(entry.hf, entry.shapes, strict=True) for entry in table)
@@ -113,8 +112,8 @@ class _Files:
             )
 
     def slices(self, entry: Entry, rank: int, ranks: int) -> list[Tensor]:
-        """The part of each of the entry's tensors in tensor-parallel rank `rank` of `ranks`;
-        views of the files."""
+        """What tensor-parallel rank `rank` of `ranks` has from each tensor in the entry; views into
+        the files."""
         views: list[Tensor] = []
         for number, name in enumerate(entry.hf):
             part = slice_of(entry, number, rank, ranks)

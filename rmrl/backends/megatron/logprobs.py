@@ -1,10 +1,10 @@
-"""Log-probabilities and entropies where every process has a share of the vocabulary, without
+"""Log-probabilities and entropies where every process has a share in the vocabulary, without
 gathering logits.
 
-Two small collectives per slice of positions, of [n] numbers each: the logarithm of the partition
-function, and each process's part of the target's logit and of the entropy. Energies need a third.
+Two small collectives per position slice, with [n] numbers each: the partition function's logarithm,
+and each process's part in the target's logit and in the entropy. Energies need a third.
 
-Shapes: N positions, flat    n those of one slice    H hidden    v columns of the vocabulary in this
+Shapes: N positions, flat    n in one slice    H hidden    v columns of the vocabulary in this
 process
 """
 
@@ -34,11 +34,11 @@ def vocab_parallel_logprobs(
     kept_rows: int = 0,
 ) -> tuple[Tensor, Tensor | None]:
     """rmrl.models.logprobs.token_logprobs for softmax(logits / temperature) over the first `vocab`
-    columns of all processes' logits.
+    columns in all processes' logits.
 
-    `head` maps hidden states [n, H] to this process's columns [n, v], of which those at `vocab` and
-    beyond are padding. All processes of `group` call it with the same positions and get the same
-    float32 [N]. The gradient of `hidden_NH` is this process's part of it.
+    `head` maps hidden states [n, H] to this process's columns [n, v], where `vocab` and beyond are
+    padding. All processes in `group` call it with the same positions and get the same float32 [N].
+    `hidden_NH`'s gradient is this process's part.
     """
 
     return token_logprobs(
@@ -115,15 +115,15 @@ class ColumnsSoftmax:
         scaled_NV[:, max(self._vocab - first, 0) :] = torch.finfo(torch.float32).min
 
     def _columns(self, targets_N: Tensor, columns: int) -> tuple[Tensor, Tensor]:
-        """The targets' columns in this process (any column for a target of another process), and
-        True where the target is in this process; both [N, 1]."""
+        """The targets' columns in this process (any column for another process's target), and True
+        where the target is in this process; both [N, 1]."""
         column_N1 = targets_N[:, None] - self._group.rank() * columns
         return column_N1.clamp(0, columns - 1), (column_N1 >= 0) & (column_N1 < columns)
 
 
 def agreed_slice_elements(device: torch.device, group: dist.ProcessGroup) -> int:
-    """rmrl.models.linear_head.slice_elements of the process with the least free memory: the
-    processes of `group` cut the positions alike."""
+    """rmrl.models.linear_head.slice_elements in the process with the least free memory: all in
+    `group` cut the positions alike."""
     elements = slice_elements(device)
     if device.type != "cuda" or group.size() == 1:
         return elements

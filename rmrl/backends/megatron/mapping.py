@@ -1,13 +1,13 @@
-"""The table of weights: the Hugging Face tensors in each megatron-core parameter, their layout in
-it, and the cut of tensor parallelism.
+"""The weight table: the Hugging Face tensors in each megatron-core parameter, their layout in it,
+and how tensor parallelism cuts it.
 
-A parameter of megatron-core fuses up to three tensors of the checkpoint. `split` returns the fused
-tensor's views of them, and is the only place that depends on the layout: loading copies into the
+A megatron-core parameter fuses up to three tensors from the checkpoint. `split` returns views into
+the fused tensor for them, and is the only place that depends on the layout: loading copies into the
 views, gathering reads from them. It works on a whole tensor and on one rank's share alike, because
-every share has the layout of the whole.
+every share is laid out as the whole.
 
 Kinds
-    vocab     rows of the vocabulary, padded with zero rows to a multiple of the ranks; cut by rows
+    vocab vocabulary rows, padded with zero rows until the ranks divide them; cut by rows
     qkv       per key-value head: its query heads, then its key, then its value (weight or bias);
               cut by key-value heads
     gate_up   the gate's rows, then the up projection's; each half is cut by rows, so a share is a
@@ -51,7 +51,7 @@ _GROUPED = re.compile(r"(?<=\.experts\.)(linear_fc[12]\.weight)(\d+)$")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One parameter of megatron-core."""
+    """One megatron-core parameter."""
 
     name: str
     """Its global name, e.g. decoder.layers.7.mlp.linear_fc2.weight."""
@@ -71,13 +71,13 @@ class Entry:
 
     @property
     def stacked(self) -> bool:
-        """True if the shares of all ranks, one below the other, are the whole parameter."""
+        """True if all ranks' shares, one below the other, are the whole parameter."""
         return self.kind in ("vocab", "qkv")
 
 
 def entries(shape: Shape, role: str) -> Iterator[Entry]:
-    """All parameters of the model in the order in which they are published; of role "critic" the
-    head is one number."""
+    """All parameters in the model as they are published; for role "critic" the head is one
+    number."""
     yield _of_vocab(EMBEDDING, "model.embed_tokens.weight", shape)
     for layer in range(shape.layers):
         yield from _attention(shape, layer)
@@ -148,7 +148,7 @@ def _mlp(shape: Shape, layer: int) -> Iterator[Entry]:
 def _gated(
     prefix: str, hf_prefix: str, shape: tuple[int, int], *, expert: int | None = None
 ) -> Iterator[Entry]:
-    """The entries of a gated feed-forward layer; `shape`: that of its gate."""
+    """A gated feed-forward layer's entries; `shape`: its gate's."""
     gate_up = (f"{hf_prefix}gate_proj.weight", f"{hf_prefix}up_proj.weight")
     yield Entry(f"{prefix}linear_fc1.weight", "gate_up", gate_up, (shape, shape), expert=expert)
     down = (f"{hf_prefix}down_proj.weight",)
@@ -156,8 +156,8 @@ def _gated(
 
 
 def named(chunks: Iterable[Any], first_expert: int) -> Iterator[tuple[str, nn.Parameter]]:
-    """Yield the parameters of this process's stages with their global names; `first_expert`: the
-    number of its first expert."""
+    """Yield the parameters in this process's stages with their global names; `first_expert`: its
+    first expert's number."""
     for chunk in chunks:
         # layer_number counts from 1, over all stages
         layers = [layer.layer_number - 1 for layer in chunk.decoder.layers]
@@ -176,7 +176,7 @@ def named(chunks: Iterable[Any], first_expert: int) -> Iterator[tuple[str, nn.Pa
 
 
 def share_shape(entry: Entry, ranks: int) -> tuple[int, ...]:
-    """Shape of the parameter on one of `ranks` tensor-parallel ranks."""
+    """The parameter's shape on one among `ranks` tensor-parallel ranks."""
     tail = entry.shapes[0][1:]
     if entry.kind == "vocab":
         return (entry.padded // ranks, *tail)
@@ -189,8 +189,8 @@ def share_shape(entry: Entry, ranks: int) -> tuple[int, ...]:
 
 
 def slice_of(entry: Entry, number: int, rank: int, ranks: int) -> tuple[slice, ...]:
-    """The part of `entry.hf[number]` in the share of tensor-parallel rank `rank`. Rows of padding
-    are in no tensor of the checkpoint."""
+    """What tensor-parallel rank `rank` holds from `entry.hf[number]`. Padding rows are in none of
+    the checkpoint's tensors."""
     shape = entry.shapes[number]
     slices = [slice(0, size) for size in shape]
     if entry.kind != "whole":
@@ -203,11 +203,11 @@ def slice_of(entry: Entry, number: int, rank: int, ranks: int) -> tuple[slice, .
 
 
 def split(entry: Entry, tensor: Tensor) -> tuple[Tensor, ...]:
-    """Views of megatron's tensor, or of a share of it: one for each of `entry.hf`, in the same
-    order of elements.
+    """Views into megatron's tensor, or into a share: one for each in `entry.hf`, elements in the
+    same order.
 
-    Views of kind qkv have two dimensions more, [key-value heads, query heads of each (or 1),
-    head_dim, ...]; that of kind vocab has the rows of padding at its end.
+    qkv views have two dimensions more, [key-value heads, query heads of each (or 1), head_dim,
+    ...]; a vocab view has the padding rows last.
     """
     if entry.kind == "qkv":
         queries = entry.shapes[0][0] // entry.shapes[1][0]
@@ -228,8 +228,8 @@ def fill(entry: Entry, tensors: Sequence[Tensor], parameter: Tensor) -> None:
 
 
 def joined(entry: Entry, shares: Sequence[Tensor]) -> Iterator[Tensor]:
-    """The inverse of cutting and `fill`: the tensors `entry.hf`, one by one, from the shares of all
-    ranks or from one whole tensor."""
+    """What undoes cutting and `fill`: the tensors `entry.hf`, one by one, from all ranks' shares or
+    from one whole tensor."""
     for number, shape in enumerate(entry.shapes):
         views = [split(entry, share)[number] for share in shares]
         pieces = [view.flatten(0, view.dim() - len(shape)) for view in views]
@@ -240,5 +240,5 @@ def joined(entry: Entry, shares: Sequence[Tensor]) -> Iterator[Tensor]:
 
 
 def _axis(entry: Entry) -> int:
-    """The dimension of the checkpoint's tensors that is cut."""
+    """The dimension in the checkpoint's tensors that is cut."""
     return 1 if entry.kind == "row" else 0

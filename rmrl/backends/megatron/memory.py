@@ -1,4 +1,4 @@
-"""Bytes of a model that trains under Megatron, estimated from its checkpoint's headers. Imports
+"""Bytes for a model that trains under Megatron, estimated from its checkpoint's headers. Imports
 neither torch nor megatron."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MegatronMemory:
         return resident * _DTYPE_BYTES.get(trained.megatron.dtype, 4)
 
     def offloads(self, trained: TrainedConfig) -> Offloads:
-        """Buffers of gradients stay between phases unless they are offloaded."""
+        """Gradient buffers stay between phases unless they are offloaded."""
         megatron = trained.megatron
         return Offloads(
             weights=megatron.param_offload,
@@ -58,10 +58,10 @@ class MegatronMemory:
 
 
 def _parameters(model: ModelConfig, sizes: Sizes) -> tuple[int, int]:
-    """Return the parameters in one copy of the model, and in all processes together.
+    """Return how many parameters one model copy has, and all processes together.
 
-    Every stage is taken to hold an embedding, as the first and the last of a pipeline do, which are
-    the largest.
+    Every stage is taken to hold an embedding, as a pipeline's first and last do, which are the
+    largest.
     """
     shape: dict[str, Any] = {**read_config(str(model.path)), **model.override_config}
     whole = parameter_count(str(model.path))

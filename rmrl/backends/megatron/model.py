@@ -1,5 +1,5 @@
-"""Build this process's part of a model as megatron-core's modules, from the settings. The weights
-are loaded afterwards, see rmrl.backends.megatron.load."""
+"""Build this process's model part as megatron-core modules, from the settings. The weights are
+loaded afterwards, see rmrl.backends.megatron.load."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from rmrl.models.token_values import load_value_model, value_config
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MegatronModel:
-    """This process's part of one model."""
+    """What this process holds from one model."""
 
     shape: Shape
     sizes: Sizes
@@ -57,13 +57,13 @@ class MegatronModel:
 
     @property
     def head(self) -> ResponseHead | ValueHead:
-        """The head, in processes of the last stage."""
+        """The head, in the last stage's processes."""
         head: Any = self.chunks[-1].output_layer
         return head
 
     def linear_head(self) -> LinearHead:
-        """This process's rows of the vocabulary matrix [padded_vocab / tensor, H], in processes of
-        the last stage of a policy or reference."""
+        """This process's rows in the vocabulary matrix [padded_vocab / tensor, H], for a policy or
+        reference in the last stage."""
         head = self.head
         assert isinstance(head, ResponseHead)
         weight: Any = head.weight
@@ -73,8 +73,8 @@ class MegatronModel:
 
 
 def build_model(settings: TrainSettings, sizes: Sizes, device: torch.device) -> MegatronModel:
-    """Build the structure of the role's model. Its parameters are uninitialised memory. Call in
-    every process, after groups.join.
+    """Build the role's model structure. Its parameters are uninitialised memory. Call in every
+    process, after groups.join.
 
     Raises ConfigError for a model, or for settings, that this backend does not cover.
     """
@@ -120,7 +120,7 @@ def language_model(settings: TrainSettings) -> PreTrainedModel:
 def _chunk(
     shape: Shape, config: TransformerConfig, role: str, stage: int, fused: FusedParts | None
 ) -> GPTModel:
-    """Virtual stage `stage` of this process."""
+    """This process's virtual stage `stage`."""
     place = parallel_state.get_pipeline_model_parallel_rank()
     virtual = config.virtual_pipeline_model_parallel_size
     last_place = config.pipeline_model_parallel_size - 1
@@ -158,8 +158,8 @@ def _device() -> Any:
 def _with_gradients(
     chunks: list[GPTModel], config: TransformerConfig, settings: TrainSettings
 ) -> list[nn.Module]:
-    """Wrap each chunk in its gradient buffers. The schedules then reduce gradients at the end of a
-    step."""
+    """Wrap each chunk in its gradient buffers. The schedules then reduce gradients when a step
+    ends."""
     wrapped: list[DistributedDataParallel] = []
     for stage, chunk in enumerate(chunks):
         ddp = ddp_config(settings)

@@ -1,4 +1,4 @@
-"""Parts of a Megatron model that leave the device between training phases."""
+"""A Megatron model's parts that leave the device between training phases."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def offloaders(model: MegatronModel, megatron: MegatronConfig) -> list[Offloader]:
-    """The offloaders of the model that the settings enable: parameters, and gradients (not kept,
-    between phases they are zero)."""
+    """The model's offloaders that the settings enable: parameters, and gradients (not kept, between
+    phases they are zero)."""
     enabled: list[Offloader] = []
     if megatron.param_offload:
         enabled.append(Offloader(lambda: parameters(model), model.device))
@@ -28,8 +28,8 @@ def offloaders(model: MegatronModel, megatron: MegatronConfig) -> list[Offloader
 
 
 def optimizer_offloader(model: MegatronModel, optimizer: Optimizer) -> Offloader:
-    """The offloader of the optimizer's tensors. The parameters and gradients must be on the device
-    when it moves, for some of the optimizer's tensors lie in their storages."""
+    """The optimizer tensors' offloader. The parameters and gradients must be on the device when it
+    moves, for some optimizer tensors lie in their storages."""
 
     def own_tensors() -> Iterator[Tensor]:
         # In float32 the distributed optimizer updates the parameters themselves: those are not its
@@ -44,7 +44,7 @@ def optimizer_offloader(model: MegatronModel, optimizer: Optimizer) -> Offloader
 
 
 def parameters(model: MegatronModel) -> list[Tensor]:
-    """Parameters of all this process's stages."""
+    """All parameters in this process's stages."""
     of_modules = chain.from_iterable(module.parameters() for module in model.modules)
     return [parameter.data for parameter in of_modules]
 

@@ -32,7 +32,7 @@ class Optimizer:
 
     @classmethod
     def build(cls, settings: TrainSettings, model: MegatronModel) -> Optimizer:
-        """Build the optimizer of the settings; `model` must be wrapped for training."""
+        """Build the optimizer that the settings name; `model` must be wrapped for training."""
         modules: Any = list(model.modules)
         optim = settings.trained.optim
         first, second = optim.betas
@@ -61,8 +61,8 @@ class Optimizer:
         return list(getattr(self.inner, "chained_optimizers", [self.inner]))
 
     def step(self, lr: float, max_norm: float) -> float:
-        """Make one step at this rate, gradients scaled to a norm of at most `max_norm` (0 or less:
-        not scaled). Returns the norm before.
+        """Make one step at this rate, gradients scaled to a norm at most `max_norm` (0 or less: not
+        scaled). Returns the norm before.
 
         The norm is over the whole model and the same in every process. One that is not finite
         changes nothing. Gradients are zero afterwards.
@@ -95,7 +95,7 @@ class Optimizer:
             self.inner.reload_model_params()
 
     def tensors(self) -> Iterator[Tensor]:
-        """Master weights and averages of this process, on any device; needs no other process."""
+        """This process's master weights and averages, on any device; needs no other process."""
         for part in self.parts:
             for parameter in part.get_parameters():
                 yield parameter.data

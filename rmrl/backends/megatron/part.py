@@ -29,8 +29,8 @@ from rmrl.types import TrainBatch
 
 
 class MegatronPart:
-    """Processes along the tensor, context and pipeline axes work on one share of the rows. The
-    first ones of the last stage answer."""
+    """Processes along the tensor, context and pipeline axes work on the same rows. The first ones
+    in the last stage answer."""
 
     tensor_format = checkpoint.FORMAT
 
@@ -75,7 +75,7 @@ class MegatronPart:
         return process_group.all_sum(counted)
 
     def total(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """Sums by name. The names are those of the first process that answers."""
+        """Sums by name. The names come from the first process that answers."""
         box = [list(sums)]
         dist.broadcast_object_list(box, src=self._first_answering, device=torch.device("cpu"))
         names: list[str] = box[0]

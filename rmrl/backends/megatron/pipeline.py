@@ -2,10 +2,10 @@
 its tensor and context shares.
 
 The head runs on response positions only. Under context parallelism each process computes its own
-positions and the results are combined, so that the loss receives whole rows in every process of the
-last stage.
+positions and the results are combined, so that the loss receives whole rows in every last-stage
+process.
 
-Shapes: B rows    S padded length of a row (packed: of all rows together)    N response tokens of
+Shapes: B rows    S padded row length (packed: of all rows together)    N response tokens of
 all rows, flat    H hidden    n those of the N that this process computes
 """
 
@@ -39,9 +39,9 @@ the last stage."""
 
 
 class Pipeline:
-    """Forward and backward passes of one model. Both methods are called in all processes together,
-    with the same number of micro-batches in each. Processes that work on one share of the rows get
-    the same micro-batches."""
+    """One model's forward and backward passes. Both methods are called in all processes together,
+    with equally many micro-batches in each. Processes that work on the same share get the same
+    micro-batches."""
 
     def __init__(self, settings: TrainSettings, model: MegatronModel) -> None:
         self._model = model
@@ -54,15 +54,15 @@ class Pipeline:
         to one length waste the least."""
 
     def micro_batches(self, count: int) -> int:
-        """Number of micro-batches to run for `count` of them: virtual stages process them in groups
-        of one per stage."""
+        """How many micro-batches to run for `count`: virtual stages process them in groups, one per
+        stage."""
         if self._model.sizes.virtual is None:
             return count
         group = self._model.sizes.pipeline
         return -(-count // group) * group
 
     def compute(self, micros: Sequence[TrainBatch], *, energies: bool = False) -> list[Tensor]:
-        """See ModelPart.compute; in the processes of the last stage, empty in the others."""
+        """See ModelPart.compute; in the last stage's processes, empty in the others."""
         for module in self._model.modules:
             module.eval()
 
@@ -74,8 +74,8 @@ class Pipeline:
             return self._run(micros, finish, entropy=entropy, forward_only=True)
 
     def train(self, micros: Sequence[TrainBatch], loss: Loss) -> None:
-        """Add the gradients of all micro-batches, summed over data-parallel processes. `loss` is
-        called in those of the last stage."""
+        """Add all micro-batches' gradients, summed over data-parallel processes. `loss` is called
+        in the last stage's."""
         for module in self._model.modules:
             module.train()
 
@@ -96,7 +96,7 @@ class Pipeline:
         entropy: EntropyMode,
         forward_only: bool,
     ) -> list[Any]:
-        """Run the schedule; the results of `finish` for each micro-batch, in the last stage."""
+        """Run the schedule; what `finish` returns for each micro-batch, in the last stage."""
         if not micros:
             return []
         layout = self._layout(micros)
@@ -137,8 +137,8 @@ class Pipeline:
         feed: Iterator[tuple[TrainBatch, Rows]],
         module: nn.Module,
     ) -> tuple[Tensor, Callable[..., Any]]:
-        """Run one micro-batch through one stage. Returns (input of the next stage, function that
-        the last stage applies to its output)."""
+        """Run one micro-batch through one stage. Returns (the next stage's input, function that the
+        last stage applies to its output)."""
         micro, rows = next(feed)
         packed = None
         if rows.boundaries is not None:

@@ -1,11 +1,11 @@
-"""Input of one process from the rows of a micro-batch: padded or packed, and under context
-parallelism its chunks of every row.
+"""One process's input from a micro-batch's rows: padded or packed, and under context parallelism
+its chunks from every row.
 
-Under context parallelism of C processes each row is cut into 2C chunks of one length and process c
-gets chunks c and 2C-1-c, so that under a causal mask all have the same amount of work. A result per
-response token is computed in the process with the position before the token.
+Under context parallelism with C processes each row is cut into 2C equally long chunks and process c
+gets chunks c and 2C-1-c, so that under a causal mask all have equal work. A result per response
+token is computed in the process with the position before the token.
 
-Shapes: B rows    S padded length of a row (packed: of all rows together)    N response tokens of
+Shapes: B rows    S padded row length (packed: of all rows together)    N response tokens of
 all rows, flat and row by row    n those of them that this process computes; at least 1, see
 `Rows.positions_n`
 """
@@ -32,7 +32,7 @@ long as its longest one these would be thousands of rows."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Common layout of the micro-batches of one pass through the pipeline."""
+    """The layout that micro-batches share in one pass through the pipeline."""
 
     packed: bool
     multiple: int = 1
@@ -49,11 +49,11 @@ class Layout:
         return replace(self, length=length)
 
     def packed_length(self, batch: TrainBatch) -> int:
-        """Tokens of the packed rows, before the padding to `length`."""
+        """The packed rows' tokens, before padding to `length`."""
         return int(_up(batch.tokens.lengths, self.multiple).sum())
 
     def padded_lengths(self, sizes_B: np.ndarray) -> list[int]:
-        """Padded lengths of rows with `sizes_B` tokens, and of the filling rows that make up
+        """Padded lengths for rows with `sizes_B` tokens, and for the filling rows that make up
         `length`."""
         lengths_B = _up(sizes_B, self.multiple)
         longest = int(lengths_B.max())
@@ -66,7 +66,7 @@ class Layout:
         return [*lengths_B.tolist(), *filling]
 
     def own_positions(self, lengths: Sequence[int]) -> np.ndarray | None:
-        """Positions of this process in rows of `lengths` laid one behind the other. None: all."""
+        """This process's positions in rows with `lengths` laid one behind the other. None: all."""
         if self.context == 1:
             return None
         rows: list[np.ndarray] = []
@@ -80,7 +80,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """One micro-batch as the input of this process's model."""
+    """One micro-batch as input for this process's model."""
 
     input_ids_BS: Tensor
     """Under context parallelism S / C of each row."""
@@ -102,7 +102,7 @@ class Rows:
 
 
 def lay_out(batch: TrainBatch, layout: Layout, device: torch.device) -> Rows:
-    """Lay out a micro-batch for this process. Every row of `batch` needs at least one prompt token,
+    """Lay out a micro-batch for this process. Every row in `batch` needs at least one prompt token,
     and `batch` at least one response token."""
     sizes_B = batch.tokens.lengths
     responses_B = batch.response_mask.lengths

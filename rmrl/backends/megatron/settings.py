@@ -1,5 +1,5 @@
-"""Settings of the Megatron backend: divisibility of the parallel sizes, and settings that it does
-not support."""
+"""The Megatron backend's settings: which parallel sizes divide which, and settings that it does not
+support."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def parallel_problems(megatron: MegatronConfig, world_size: int, *, section: str
 
 
 def megatron_problems(megatron: MegatronConfig, world_size: int, *, section: str) -> list[str]:
-    """Return the problems in section `megatron` of a model trained with strategy=megatron."""
+    """Return the problems in section `megatron` for a model trained with strategy=megatron."""
     key = f"{section}.megatron"
     problems = parallel_problems(megatron, world_size, section=section)
     for overrides in ("override_transformer_config", "override_ddp_config"):
@@ -96,7 +96,7 @@ def megatron_problems(megatron: MegatronConfig, world_size: int, *, section: str
 
 
 def model_problems(model: ModelConfig, *, section: str, key: str) -> Iterator[str]:
-    """Yield the settings of `model` (at `key`) that strategy=megatron (at `section`) does not
+    """Yield the settings in `model` (at `key`) that strategy=megatron (at `section`) does not
     support."""
     if model.lora_rank:
         yield (

@@ -1,5 +1,5 @@
-"""The structure of a model, from its Hugging Face config, and a refusal of what would not compute
-the same numbers."""
+"""A model's structure, from its Hugging Face config, and a refusal where the numbers would not be
+the same."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROPE_TYPES = ("default", "linear", "llama3")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
-    """The experts that stand in place of the feed-forward layers of every decoder layer."""
+    """The experts that replace feed-forward layers in every decoder layer."""
 
     count: int
     chosen: int
@@ -115,7 +115,7 @@ def _head_dim(config: Any) -> int:
 
 
 def _rope_frequencies(config: Any) -> Tensor:
-    """Angles per position, float32 [head_dim / 2], equal to those of the family's own model."""
+    """Angles per position, float32 [head_dim / 2], equal to the family's own model's."""
     kind = _rope_type(config)
     if kind != "default":
         return ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))[0]

@@ -1,4 +1,4 @@
-"""Parallel sizes of a model, and the coordinates of a process in them. Imports neither torch nor
+"""A model's parallel sizes, and a process's coordinates in them. Imports neither torch nor
 megatron."""
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Sizes:
 
     @property
     def model(self) -> int:
-        """Processes that hold one copy of the model together."""
+        """Processes that hold the model once together."""
         return self.tensor * self.pipeline * self.context
 
     @property
@@ -72,7 +72,7 @@ class Sizes:
         return self.model * self.data
 
     def coordinates(self, rank: int) -> Coordinates:
-        """The place of a rank in megatron-core's order, tp-cp-ep-dp-pp: neighbours share tensors,
+        """A rank's place in megatron-core's order, tp-cp-ep-dp-pp: neighbours share tensors,
         distant ranks are the pipeline's stages."""
         rest, tensor = divmod(rank, self.tensor)
         rest, context = divmod(rest, self.context)
@@ -80,7 +80,7 @@ class Sizes:
         return Coordinates(tensor=tensor, context=context, data=data, pipeline=pipeline)
 
     def rank(self, place: Coordinates) -> int:
-        """The process at a place; the inverse of `coordinates`."""
+        """The process at a place; what undoes `coordinates`."""
         stage_rank = place.data + self.data * place.pipeline
         return place.tensor + self.tensor * (place.context + self.context * stage_rank)
 
@@ -147,7 +147,7 @@ class Sizes:
 
 
 def expert_count(model: Mapping[str, Any]) -> int | None:
-    """Number of experts in each layer, from config.json, which names it in one of two ways; None
+    """How many experts each layer has, from config.json, which names it in one of two ways; None
     where layers have none."""
     if not _has_experts(model):
         return None

@@ -1,5 +1,4 @@
-"""megatron-core's TransformerConfig and DistributedDataParallelConfig from the settings of an
-engine."""
+"""megatron-core's TransformerConfig and DistributedDataParallelConfig from an engine's settings."""
 
 from __future__ import annotations
 
@@ -56,8 +55,8 @@ FREE = {
 
 
 def transformer_config(settings: TrainSettings, shape: Shape, sizes: Sizes) -> TransformerConfig:
-    """megatron-core's config of the model. Raises ConfigError for an entry of
-    override_transformer_config that is unknown, refused, or set by the checkpoint or another key.
+    """megatron-core's config for the model. Raises ConfigError for an override_transformer_config
+    entry that is unknown, refused, or set by the checkpoint or another key.
     """
     fixed = {**_of_shape(shape), **_of_sizes(sizes), **_of_dtype(settings)}
     free = dict(FREE)
@@ -77,7 +76,7 @@ def transformer_config(settings: TrainSettings, shape: Shape, sizes: Sizes) -> T
 
 
 def ddp_config(settings: TrainSettings) -> DistributedDataParallelConfig:
-    """megatron-core's config of the gradient buffers. Raises ConfigError as `transformer_config`
+    """megatron-core's config for the gradient buffers. Raises ConfigError as `transformer_config`
     does."""
     fixed = {
         "use_distributed_optimizer": settings.trained.megatron.use_distributed_optimizer,
@@ -88,7 +87,8 @@ def ddp_config(settings: TrainSettings) -> DistributedDataParallelConfig:
 
 
 def model_dtype(settings: TrainSettings) -> torch.dtype:
-    """Dtype of weights and compute. Raises ConfigError for an unknown dtype and for float16."""
+    """The dtype for weights and compute. Raises ConfigError for an unknown dtype and for
+    float16."""
     key = f"{settings.section}.megatron.dtype"
     dtype = torch_dtype(settings.trained.megatron.dtype, key=key)
     if dtype is torch.float16:

@@ -1,5 +1,5 @@
-"""Whole tensors by Hugging Face names out of a Megatron checkpoint, in one process, without a
-process group and without megatron-core."""
+"""Whole tensors by Hugging Face names from a Megatron checkpoint, in one process, without a process
+group and without megatron-core."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class MegatronTensors:
         return self._shapes
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
-        """Yield the tensors of these names, in their order, each whole and in its stored dtype."""
+        """Yield the tensors with these names, in their order, each whole and in its stored
+        dtype."""
         for portion in portions(
             names,
             stored_in=lambda name: MODEL + self._entries[name].name,

@@ -1,5 +1,5 @@
-"""Keys of other trainers: verl's command lines, and the sections `reward_model` and
-`custom_reward_function` of VeRL-with-RMs.
+"""Other trainers' keys: verl's command lines, and VeRL-with-RMs' sections `reward_model` and
+`custom_reward_function`.
 
 This file decides whether a command line or a configuration has such keys. The modules beside it,
 which translate them, are imported only then.
@@ -35,12 +35,12 @@ SHARED: Mapping[str, tuple[str, ...]] = {
 
 
 def own_arguments(arguments: Sequence[str]) -> list[str]:
-    """Return the command line with --config-path and --config-name replaced by the overrides of the
-    file, in front of the others.
+    """Return the command line with --config-path and --config-name replaced by the file's
+    overrides, in front of the others.
 
-    Without --config-path (or with --config-dir) these flags are passed to Hydra, except for the
-    names of verl's files. Raises ConfigError for a missing file, and for a file whose defaults are
-    neither verl's nor beside it.
+    Without --config-path (or with --config-dir) these flags are passed to Hydra, except for verl's
+    file names. Raises ConfigError for a missing file, and for a file whose defaults are neither
+    verl's nor beside it.
     """
     folder, rest = pop_flag(arguments, PATH)
     name, without_name = pop_flag(rest, NAME)
@@ -53,8 +53,8 @@ def own_arguments(arguments: Sequence[str]) -> list[str]:
 
 
 def may_be_of_verl(setting: Setting) -> bool:
-    """Return whether the table of verl's keys may change an override of training: for a key that
-    the schema lacks, for a section given as one value, and for values that rmrl's own key lacks."""
+    """Return whether verl's key table may change a training override: for a key that the schema
+    lacks, for a section given as one value, and for values that rmrl's own key lacks."""
     key = setting.key
     if unknown_key(Config, key) is not None:
         return True
@@ -73,9 +73,9 @@ def translate(
 ) -> list[str]:
     """Move older names into `config.reward` in place. Return one notice line per section.
 
-    `kind_of` reads the kind of a checkpoint whose reward_model_type is not set. None: a judge.
-    Raises ConfigError when both older and new names are set, lists differ in length, or an older
-    entry is unknown or has no counterpart.
+    `kind_of` reads a checkpoint's kind where reward_model_type is not set. None: a judge. Raises
+    ConfigError when both older and new names are set, lists differ in length, or an older entry is
+    unknown or has no counterpart.
     """
     if not (config.reward_model or config.custom_reward_function):
         return []
@@ -85,8 +85,8 @@ def translate(
 
 
 def start_from_rules(config: Config | ScoreConfig, rules: Mapping[str, Sequence[str]]) -> list[str]:
-    """Put the rules of the rows' data sources in front of the older section's models. Return
-    the notice lines.
+    """Put the rows' data source rules in front of the older section's models. Return the notice
+    lines.
 
     `rules`: rule -> its data sources.
     """
@@ -96,7 +96,7 @@ def start_from_rules(config: Config | ScoreConfig, rules: Mapping[str, Sequence[
 
 
 def shape_rules(config: Config | ScoreConfig, rules: Sequence[str]) -> list[str]:
-    """Apply the overlong buffer of the older section to the rules. Return the notice lines."""
+    """Apply the older section's overlong buffer to the rules. Return the notice lines."""
     if not config.reward_model:
         return []
     from rmrl.config.compat import reward_section

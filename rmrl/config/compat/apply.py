@@ -1,4 +1,4 @@
-"""The table applied to the overrides of one command line."""
+"""The table applied to one command line's overrides."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def apply(settings: Sequence[Setting], table: Sequence[KeyFate] = TABLE) -> Appl
 
 
 def _record(setting: Setting, row: KeyFate | None, results: dict[str, Converted]) -> Record:
-    """Apply a row of the table (None: the key has none) to one override.
+    """Apply a table row (None: the key has none) to one override.
 
     `results`: each conversion's output by its name.
     """

@@ -1,7 +1,7 @@
-"""Keys of verl whose meaning depends on others: one function each.
+"""verl keys whose meaning depends on others: one function each.
 
-A conversion takes `typed`, the keys that it converts with their values, and `values`, those of the
-whole command line. A key's last value counts, as in Hydra.
+A conversion takes `typed`, the keys that it converts with their values, and `values`, the whole
+command line's. A key's last value counts, as in Hydra.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OF_A_RUN = re.compile(r"global_step_?\d|(^|/)(iter|step)_\d")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
-    """Result of a conversion. A key in neither `problems` nor `idle` became part of `overrides`."""
+    """A conversion's result. A key in neither `problems` nor `idle` became an override."""
 
     overrides: tuple[str, ...] = ()
     problems: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -70,7 +70,7 @@ def model_engine(typed: Values, values: Values) -> Converted:
 
 
 def global_micro_batch(typed: Values, values: Values) -> Converted:
-    """Convert responses per forward pass over all processes to those of one process."""
+    """Convert responses per forward pass from all processes to one process."""
     texts: list[str] = []
     idle: dict[str, str] = {}
     for key, total in typed.items():
@@ -102,7 +102,7 @@ def logprob_batches(typed: Values, values: Values) -> Converted:
 
 
 def as_actor(typed: Values, values: Values) -> Converted:
-    """Compare keys of the reference with those of the actor, which it shares."""
+    """Compare the reference's keys with the actor's, which it shares."""
     problems: dict[str, str] = {}
     idle: dict[str, str] = {}
     for key, value in typed.items():
@@ -151,8 +151,8 @@ def dist_checkpoint(typed: Values, values: Values) -> Converted:
 
 
 def expert_layout(typed: Values, values: Values) -> Converted:
-    """Convert verl's separate tensor parallelism of the experts to that of the other layers, with
-    the same number of processes per layer of experts.
+    """Convert verl's separate tensor parallelism for experts to the other layers', with as many
+    processes per expert layer.
 
         expert_model_parallel_size (rmrl) =
             expert_model_parallel_size (verl) x expert_tensor_parallel_size / tensor_parallel_size
@@ -175,7 +175,7 @@ def expert_layout(typed: Values, values: Values) -> Converted:
 
 
 def device(typed: Values, values: Values) -> Converted:
-    """Refuse the kinds of devices that only verl supports."""
+    """Refuse devices that only verl supports."""
     del values
     (key, name), *_ = typed.items()
     if name in ("npu", "mlu", "musa", "xpu"):
@@ -210,14 +210,14 @@ def adam_betas(typed: Values, values: Values) -> Converted:
 
 
 def rollout_name(typed: Values, values: Values) -> Converted:
-    """Replace verl's other names of an engine."""
+    """Replace verl's other names for an engine."""
     del values
     (key, name), *_ = typed.items()
     return Converted(overrides=(override(key, _ENGINES.get(name, name)),))
 
 
 def expert_parallel(typed: Values, values: Values) -> Converted:
-    """Convert the distribution of experts over an engine's devices."""
+    """Convert how experts are distributed over an engine's devices."""
     (key, size), *_ = typed.items()
     if size in (None, 1):
         return Converted(idle={key: ""})
@@ -266,7 +266,7 @@ def filter_metric(typed: Values, values: Values) -> Converted:
 
 def rollout_correction(typed: Values, values: Values) -> Converted:
     """Convert rejection by K1 bounds and two-sided thresholds. In verl, weights with two thresholds
-    are those of IcePop: 0 outside of them."""
+    are IcePop's: 0 outside."""
     rejection_key = f"{_CORRECTION}.rollout_rs"
     bound_key = f"{_CORRECTION}.rollout_rs_threshold"
     weight_key = f"{_CORRECTION}.rollout_is_threshold"
@@ -299,8 +299,8 @@ def rollout_correction(typed: Values, values: Values) -> Converted:
 
 
 def _thresholds(key: str, value: Any) -> list[str]:
-    """Overrides of a number, of "lower_upper", or of None, which sets nothing. Raises ValueError
-    for another text."""
+    """Overrides from a number, from "lower_upper", or from None, which sets nothing. Raises
+    ValueError for another text."""
     if value is None:
         return []
     if not isinstance(value, str):
@@ -310,7 +310,7 @@ def _thresholds(key: str, value: Any) -> list[str]:
 
 
 def bypass(typed: Values, values: Values) -> Converted:
-    """Use the rollout engine's log-probabilities as those of the old policy."""
+    """Use the rollout engine's log-probabilities as the old policy's."""
     switches = ("bypass_mode", "bypass_old_logprob_for_rollout")
     if not any(typed.get(f"{_CORRECTION}.{name}") for name in switches):
         idle: dict[str, str] = {
@@ -341,7 +341,7 @@ def bypass(typed: Values, values: Values) -> Converted:
 
 
 def tis_cap(typed: Values, values: Values) -> Converted:
-    """Convert an older key of truncated importance weights."""
+    """Convert an older key for truncated importance weights."""
     del values
     (key, cap), *_ = typed.items()
     if cap is None or cap <= 0:
@@ -355,7 +355,7 @@ def tis_cap(typed: Values, values: Values) -> Converted:
 
 
 def gen_batch_size(typed: Values, values: Values) -> Converted:
-    """Check the number of prompts per round of dynamic sampling, or else per step."""
+    """Check how many prompts a dynamic sampling round, or else a step, has."""
     (key, size), *_ = typed.items()
     if size is None:
         return Converted(idle={key: ""})
@@ -375,7 +375,7 @@ def gen_batch_size(typed: Values, values: Values) -> Converted:
 
 
 def critic_checkpoints(typed: Values, values: Values) -> Converted:
-    """Check the number of the critic's checkpoints to keep."""
+    """Check how many critic checkpoints to keep."""
     (key, count), *_ = typed.items()
     if count is None or count == values.get("trainer.max_actor_ckpt_to_keep"):
         return Converted(idle={key: ""})
@@ -385,15 +385,15 @@ def critic_checkpoints(typed: Values, values: Values) -> Converted:
 
 
 def _per_process(total: Any, values: Values) -> int:
-    """Return the share of one process in `total` responses, at least 1. The number of processes
-    defaults to verl's."""
+    """Return one process's share in `total` responses, at least 1. The process count defaults to
+    verl's."""
     nodes = int(values.get("trainer.nnodes") or 1)
     devices = int(values.get("trainer.n_gpus_per_node") or _DEVICES)
     return max(1, int(total) // max(1, nodes * (devices if devices > 0 else _DEVICES)))
 
 
 def _actor_value(key: str, values: Values) -> Any:
-    """Return the value under one of the actor's keys, or its default; None for an entry of a
+    """Return the value under one of the actor's keys, or its default; None for an entry in a
     free-form section that is not set."""
     key = key.replace(".mixed_precision.", ".").replace(
         ".fsdp_config.dtype", ".fsdp_config.param_dtype"

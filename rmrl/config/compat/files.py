@@ -17,9 +17,9 @@ _IGNORED = ("hydra", "defaults", "_target_")
 
 
 def overrides_of(folder: str | None, stem: str) -> Iterator[str]:
-    """Yield the overrides of the file that --config-path and --config-name name. `stem`: its name,
-    "" for that of verl's own file. Raises ConfigError for a missing file, and for a file whose
-    defaults are neither verl's nor beside it."""
+    """Yield the overrides in the file that --config-path and --config-name name. `stem`: its name,
+    "" for verl's own file. Raises ConfigError for a missing file, and for a file whose defaults are
+    neither verl's nor beside it."""
     start = stem or "ppo_trainer"
     if folder is not None and _file(Path(folder), start).is_file():
         yield from _overrides(_file(Path(folder), start))
@@ -38,7 +38,7 @@ def _file(folder: Path, name: str) -> Path:
 
 
 def _overrides(path: Path) -> Iterator[str]:
-    """Yield the overrides of a file and of its defaults. Later ones replace earlier ones."""
+    """Yield the overrides in a file and its defaults. Later ones replace earlier ones."""
     try:
         content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -1,5 +1,5 @@
-"""The fold of the older section: it starts from the rule's score, and further terms count where
-that score is 1.
+"""The older section's fold: it starts from the rule's score, and further terms count where that
+score is 1.
 
 In VeRL-with-RMs every further term is 0 where the rule's score is not 1, and reward models are
 computed where it is not 0:
@@ -20,7 +20,7 @@ from rmrl.config.schema import RewardConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """One term of the fold behind the rule."""
+    """One term in the fold behind the rule."""
 
     name: str
     weight: float
@@ -29,8 +29,8 @@ class Term:
 
 
 def place_terms(reward: RewardConfig, terms: Sequence[Term]) -> None:
-    """Make `terms` the rewards, in order. Entries of `reward.specs` are merged with those of the
-    older lists and take precedence."""
+    """Make `terms` the rewards, in order. Entries in `reward.specs` are merged with the older
+    lists' and take precedence."""
     reward.models = []
     reward.weights = []
     reward.combine = "fold"

@@ -1,4 +1,4 @@
-"""Overrides of a command line, read into values and written from them."""
+"""A command line's overrides, read into values and written from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def override(key: str, value: Any) -> str:
 
 
 def hydra_text(value: Any) -> str:
-    """Return a value in Hydra's grammar of overrides: a number, word, quoted string, list or
+    """Return a value in Hydra's override grammar: a number, word, quoted string, list or
     mapping."""
     if value is None:
         return "null"
@@ -39,7 +39,8 @@ def hydra_text(value: Any) -> str:
 
 
 def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) of every entry of a nested mapping. An empty mapping is a value."""
+    """Yield (dotted key, value) for every entry in a nested mapping. An empty mapping is a
+    value."""
     if not isinstance(value, Mapping) or not value:
         yield key, value
         return

@@ -1,5 +1,5 @@
-"""The table of the older section `reward_model`, read from keys_of_reward_model.yaml: each entry is
-translated, without effect here, or refused with what to use instead."""
+"""The table for the older section `reward_model`, read from keys_of_reward_model.yaml: each entry
+is translated, without effect here, or refused with what to use instead."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _ALL = (*_keys("translated"), *IDLE, *ONLY)
 
 
 def leaves(section: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield key and value of every entry that is set, e.g. ("model.path", value), in order. A list
-    or a table of values is one entry."""
+    """Yield key and value for every entry that is set, e.g. ("model.path", value), in order. A list
+    or a table is one entry."""
     for name, value in section.items():
         key = f"{where}{name}"
         if isinstance(value, Mapping) and not _entry_of(key, _ALL):
@@ -68,7 +68,7 @@ def problems(section: Mapping[str, Any]) -> list[str]:
 
 
 def idle(section: Mapping[str, Any]) -> list[str]:
-    """Return the entries that are set and have no effect here, in the order of IDLE."""
+    """Return the entries that are set and have no effect here, in IDLE's order."""
     entries = {_entry_of(key, IDLE) for key, _ in leaves(section)}
     return [entry for entry in IDLE if entry in entries]
 

@@ -1,4 +1,4 @@
-"""The table of verl's keys, read from keys_of_verl.yaml beside this file."""
+"""verl's key table, read from keys_of_verl.yaml beside this file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOTHING: tuple[Hashable, ...] = (None, False, "")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyFate:
-    """What becomes of the keys that `pattern` matches. A key without a row is one of rmrl's own, or
+    """What happens to the keys that `pattern` matches. A key without a row is rmrl's own, or
     unknown."""
 
     pattern: str
@@ -57,7 +57,7 @@ class KeyFate:
         return match.expand(self.target.removesuffix(".*")) + match["rest"]
 
     def accepts_value(self, value: Any) -> bool:
-        """Return whether `value` is one of `accepts`. A truth value never equals a number."""
+        """Return whether `value` is in `accepts`. A truth value never equals a number."""
         if not isinstance(value, Hashable):
             return False
         for accepted in self.accepts:

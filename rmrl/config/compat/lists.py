@@ -1,5 +1,4 @@
-"""Values of the older lists: a list has one entry per reward model, a single value applies to
-all."""
+"""The older lists' values: a list has one entry per reward model, a single value applies to all."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ class Lists:
     count: int
 
     def at(self, key: str, value: Any, index: int) -> Any:
-        """Return the value of model `index`. Raises ConfigError naming `key` where the length of a
-        list differs from the number of models."""
+        """Return model `index`'s value. Raises ConfigError naming `key` where a list is longer or
+        shorter than the models."""
         if not isinstance(value, list):
             return value
         if len(value) != self.count:
@@ -29,7 +28,7 @@ class Lists:
         return value[index]
 
     def number(self, key: str, value: Any, index: int) -> float:
-        """Return the value of model `index` as a number."""
+        """Return model `index`'s value as a number."""
         return number(key, self.at(key, value, index))
 
 
@@ -49,7 +48,7 @@ def as_list(value: Any) -> list[Any]:
 
 
 def entries(items: Sequence[Any]) -> str:
-    """Format the number of items: "1 entry", "2 entries"."""
+    """Format how many items there are: "1 entry", "2 entries"."""
     return f"{len(items)} entry" if len(items) == 1 else f"{len(items)} entries"
 
 

@@ -1,5 +1,5 @@
-"""Translation of a shell script that starts verl into an rmrl command, with a line on each setting
-that changes."""
+"""Translate a shell script that starts verl into an rmrl command, with a line on each setting that
+changes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OWN_ALGORITHMS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migrated:
-    """One command of a script."""
+    """One command in a script."""
 
     program: str
     """The program, e.g. verl.trainer.main_ppo, "" for a plain list of overrides."""
@@ -50,8 +50,8 @@ class Migrated:
 
 
 def migrate(text: str) -> list[Migrated]:
-    """Translate every command of the script that trains. A text without one is a list of overrides.
-    Nothing of it is run.
+    """Translate every command in the script that trains. A text without one lists overrides.
+    Nothing in it is run.
 
     Raises ConfigError where there is neither.
     """
@@ -118,7 +118,7 @@ def to_script(migrated: Migrated, *, preamble: Sequence[str] = ()) -> str:
 
 
 def preamble(text: str) -> list[str]:
-    """Return the assignments of the variables that replace expansions of the script."""
+    """Return the variable assignments that replace the script's expansions."""
     return [f"{name}={command}" for name, command in read_script(text).unknown.items() if command]
 
 

@@ -1,4 +1,4 @@
-"""Reward models of the older section: one entry of `reward.specs` per position of its lists."""
+"""The older section's reward models: one entry in `reward.specs` per position in its lists."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DEFAULT_CONTEXT = 4096  # of reward.engine.max_model_len=null, at most
 
 
 def assume_judge(path: str) -> str:
-    """Return the kind of a checkpoint that was not read."""
+    """Return the kind for a checkpoint that was not read."""
     del path
     return "generative"
 
@@ -48,16 +48,16 @@ class Section:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Checkpoints, or addresses of servers."""
+        """Checkpoints, or server addresses."""
         return tuple(map(str, as_list(key_table.subsection(self.typed, "model").get("path"))))
 
     @property
     def lists(self) -> Lists:
-        """Reader of the section's lists."""
+        """Reads the section's lists."""
         return Lists(len(self.paths))
 
     def rollout_of(self, index: int) -> dict[str, Any]:
-        """Return the entries of `rollout` for model `index`, from their lists."""
+        """Return `rollout`'s entries for model `index`, from their lists."""
         key = "reward_vllm_rollout" if "reward_vllm_rollout" in self.typed else "rollout"
         entries = dict(rollout(self))
         for name, value in entries.items():
@@ -66,8 +66,8 @@ class Section:
 
 
 def section_of(config: Config | ScoreConfig, kind_of: KindOf) -> Section:
-    """Read the section. Raises ConfigError for unknown kinds, and where the numbers of checkpoints
-    and functions differ."""
+    """Read the section. Raises ConfigError for unknown kinds, and where checkpoints and functions
+    are not equally many."""
     typed = config.reward_model
     paths = list(map(str, as_list(key_table.subsection(typed, "model").get("path"))))
     functions = list(map(str, as_list(typed.get("reward_function"))))
@@ -108,7 +108,7 @@ def names_of(section: Section, *, taken: list[str]) -> list[str]:
 
 
 def spec_of(section: Section, index: int) -> dict[str, Any]:
-    """Return the entries of `reward.specs.<name>` for one model."""
+    """Return `reward.specs.<name>`'s entries for one model."""
     function = {"function": section.functions[index]} if section.functions else {}
     path = section.paths[index]
     kind = section.kinds[index]
@@ -128,7 +128,7 @@ def spec_of(section: Section, index: int) -> dict[str, Any]:
 
 
 def weight_of(section: Section, index: int) -> float:
-    """Return reward_weight of one model."""
+    """Return one model's reward_weight."""
     default = DEFAULT_WEIGHT if section.of_the_fork else 1.0
     return section.lists.number(
         "reward_model.reward_weight", section.typed.get("reward_weight", default), index
@@ -136,7 +136,7 @@ def weight_of(section: Section, index: int) -> float:
 
 
 def operation_of(section: Section, index: int) -> str:
-    """Return reward_combine_func of one model: add or mul."""
+    """Return one model's reward_combine_func: add or mul."""
     return str(
         section.lists.at(
             "reward_model.reward_combine_func",
@@ -159,7 +159,7 @@ def rollout(section: Section) -> dict[str, Any]:
 
 
 def _sampling(section: Section, entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Sampling parameters of a judge with these entries of `rollout`."""
+    """A judge's sampling parameters with these entries from `rollout`."""
     sampling: dict[str, Any] = {}
     if section.of_the_fork:
         sampling["temperature"] = DEFAULT_TEMPERATURE
@@ -202,7 +202,7 @@ def _engine(section: Section, index: int, entries: Mapping[str, Any]) -> dict[st
 
 
 def _context(section: Section, index: int, entries: Mapping[str, Any]) -> int | None:
-    """Return the tokens that one request may take: prompt and response of the policy, the text
+    """Return the tokens that one request may take: the policy's prompt and response, the text
     around them, and a judge's verdict. None where the policy's lengths are not known.
 
     In VeRL-with-RMs it is prompt_length + response_length, which follow the data's lengths.

@@ -1,4 +1,4 @@
-"""`reward_model.reward_manager=dapo` with its overlong buffer: a transform of the rule's score."""
+"""`reward_model.reward_manager=dapo` with its overlong buffer: a transform on the rule's score."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def manager_problems(section: Mapping[str, Any]) -> list[str]:
 
 
 def transform(section: Mapping[str, Any], *, response_tokens: int | None) -> dict[str, Any] | None:
-    """Return the entries of the transform `overlong`, None where it is off. Raises ConfigError
-    where a length is missing.
+    """Return the transform `overlong`'s entries, None where it is off. Raises ConfigError where a
+    length is missing.
 
-    `response_tokens`: data.max_response_length, the default of max_resp_len.
+    `response_tokens`: data.max_response_length, max_resp_len's default.
     """
     manager = section.get("reward_manager")
     options = key_table.subsection(section, "reward_kwargs")

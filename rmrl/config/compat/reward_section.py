@@ -1,9 +1,9 @@
-"""Translation of older key names: `reward_model.*` with one list entry per reward model, and
+"""Older key names, translated: `reward_model.*` with one list entry per reward model, and
 `custom_reward_function.*`.
 
-The modules beside this one define the meaning of each entry. A command line without a rule of its
-own starts from the rule of each row's data_source. `start_from_rules` adds that rule when the rows
-have been read.
+The modules beside this one define what each entry means. A command line without its own rule starts
+from the rule for each row's data_source. `start_from_rules` adds that rule when the rows have been
+read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CUSTOM = ("path", "name", "reward_kwargs")
 
 
 def translate(config: Config | ScoreConfig, kind_of: models.KindOf | None) -> list[str]:
-    """Do the work of `rmrl.config.compat.translate`."""
+    """Do what `rmrl.config.compat.translate` promises."""
     unknown = sorted(set(map(str, config.custom_reward_function)) - set(_CUSTOM))
     problems = [
         f"custom_reward_function.{key}: no such key{did_you_mean(key, _CUSTOM)}" for key in unknown
@@ -65,7 +65,7 @@ def translate(config: Config | ScoreConfig, kind_of: models.KindOf | None) -> li
 
 
 def start_from_rules(config: Config | ScoreConfig, rules: Mapping[str, Sequence[str]]) -> list[str]:
-    """Put the rules of the rows' data sources in front of the models. Return the notice lines.
+    """Put the rows' data source rules in front of the models. Return the notice lines.
 
     `rules`: rule -> its data sources.
     """
@@ -79,7 +79,7 @@ def start_from_rules(config: Config | ScoreConfig, rules: Mapping[str, Sequence[
 
 
 def _translate_function(config: Config | ScoreConfig) -> list[str]:
-    """Append the function of `custom_reward_function` to the rewards, as a rule."""
+    """Append `custom_reward_function`'s function to the rewards, as a rule."""
     section = config.custom_reward_function
     reward = config.reward
     path = Path(str(section["path"]))
@@ -96,7 +96,7 @@ def _translate_function(config: Config | ScoreConfig) -> list[str]:
 
 
 def _translate_models(config: Config | ScoreConfig, kind_of: models.KindOf) -> list[str]:
-    """Replace the rewards by the models of `reward_model`, behind the rule if there is one."""
+    """Replace the rewards by `reward_model`'s models, behind the rule if there is one."""
     section = models.section_of(config, kind_of)
     reward = config.reward
     typed = config.reward_model
@@ -172,7 +172,7 @@ def _gate_notice(config: Config | ScoreConfig) -> str:
 
 
 def shape_rules(config: Config | ScoreConfig, rules: Sequence[str]) -> list[str]:
-    """Apply the overlong buffer of the older section to the rules. Return the notice lines."""
+    """Apply the older section's overlong buffer to the rules. Return the notice lines."""
     tokens = config.data.max_response_length if isinstance(config, Config) else None
     entries = overlong.transform(config.reward_model, response_tokens=tokens)
     if entries is None:

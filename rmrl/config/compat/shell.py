@@ -1,6 +1,6 @@
 """The command lines in a shell script, read and never run.
 
-Supported: assignments (with export, and of arrays), quotes, continued lines, comments, `$NAME`,
+Supported: assignments (with export, and to arrays), quotes, continued lines, comments, `$NAME`,
 `${NAME}`, `${NAME:-default}`, `${ARRAY[@]}` and integer arithmetic. A value that depends on running
 the script stays a variable, with a note.
 """
@@ -49,7 +49,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 @dataclass(slots=True)
 class Script:
-    """Statements and variables of a script."""
+    """A script's statements and variables."""
 
     statements: list[list[str]] = field(default_factory=list[list[str]])
     """Words of each simple command, variables filled in."""
@@ -89,7 +89,7 @@ class Script:
             self.statements.append([word for word in expanded if not _REDIRECTION.fullmatch(word)])
 
     def expand(self, raw: str) -> list[str]:
-        """Return the words of one raw word: without quotes, variables replaced by their values,
+        """Return the words from one raw word: without quotes, variables replaced by their values,
         unquoted values split at blanks."""
         fields: list[str] = [""]
         started = False
@@ -111,7 +111,7 @@ class Script:
         return list(itertools.chain.from_iterable(map(self.expand, words)))
 
     def _pieces(self, raw: str) -> Iterator[tuple[str, bool, list[str] | None]]:
-        """Yield (text, whether it is quoted, the words of an array or None) from left to right."""
+        """Yield (text, whether it is quoted, an array's words or None) from left to right."""
         at = 0
         double = False
         while at < len(raw):
@@ -138,7 +138,7 @@ class Script:
                 at += 1
 
     def _value(self, expansion: str) -> tuple[str, list[str] | None]:
-        """Return (text, words of an array or None) of `$NAME`, `${...}`, `$(...)`, `$((...))`."""
+        """Return (text, an array's words or None) for `$NAME`, `${...}`, `$(...)`, `$((...))`."""
         if expansion.startswith("$((") and expansion.endswith("))"):
             number = self._number(expansion[3:-2])
             return self._placeholder(expansion) if number is None else str(number), None
@@ -194,7 +194,7 @@ class Script:
 
 
 def read_script(text: str) -> Script:
-    """Read all statements of a script, in order."""
+    """Read a script's statements, in order."""
     script = Script()
     for raw in raw_words(text.replace("\\\r\n", " ").replace("\\\n", " ")):
         script.add(raw)
@@ -202,8 +202,8 @@ def read_script(text: str) -> Script:
 
 
 def raw_words(text: str) -> Iterator[list[str]]:
-    """Yield the words of each statement with their quotes, without comments. A statement ends at
-    the end of a line and at `;`, `&`, `|`."""
+    """Yield each statement's words with their quotes, without comments. A statement ends with its
+    line and at `;`, `&`, `|`."""
     words: list[str] = []
     word = ""
     at = 0
@@ -228,7 +228,7 @@ def raw_words(text: str) -> Iterator[list[str]]:
 
 
 def _end_of_piece(text: str, at: int, *, array: bool) -> int:
-    """End of the quoted text, expansion, array or single letter that starts at `at`."""
+    """Return where the quoted text, expansion, array or single letter ends that starts at `at`."""
     letter = text[at]
     if letter == "'":
         return _behind(text, "'", at + 1)
@@ -243,15 +243,15 @@ def _end_of_piece(text: str, at: int, *, array: bool) -> int:
 
 
 def _end_of_letter(text: str, at: int) -> int:
-    """End of the expansion, escaped letter or letter that starts at `at`."""
+    """Return where the expansion, escaped letter or letter ends that starts at `at`."""
     if text[at] in "$`":
         return _end_of_expansion(text, at)
     return min(at + (2 if text[at] == "\\" else 1), len(text))
 
 
 def _end_of_expansion(text: str, at: int) -> int:
-    """End of `$NAME`, `$1`, `$@`, `${...}`, `$(...)` or a backquoted command. A lone $ is a
-    letter."""
+    """Return where `$NAME`, `$1`, `$@`, `${...}`, `$(...)` or a backquoted command ends. A lone $
+    is a letter."""
     if text[at] == "`":
         return _behind(text, "`", at + 1)
     following = text[at + 1 : at + 2]
@@ -264,7 +264,7 @@ def _end_of_expansion(text: str, at: int) -> int:
 
 
 def _end_of_brackets(text: str, at: int) -> int:
-    """End of the bracket that starts at `at`; brackets in quotes do not count."""
+    """Return where the bracket ends that starts at `at`; brackets in quotes do not count."""
     opening = text[at]
     closing = _BRACKETS[opening]
     depth = 0
@@ -283,7 +283,7 @@ def _end_of_brackets(text: str, at: int) -> int:
 
 
 def _index(text: str, mark: str, at: int) -> int:
-    """Position of the next `mark`, or the length of the text."""
+    """Return where the next `mark` is, or the text's length."""
     position = text.find(mark, at)
     return len(text) if position < 0 else position
 

@@ -1,5 +1,5 @@
-"""The older section `reward_model` and the files of verl: whether they are used at all, which is
-asked without the modules that translate them."""
+"""The older section `reward_model` and verl's files: whether they are used at all, which is asked
+without the modules that translate them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def uses_models(section: Mapping[str, Any]) -> bool:
 
 
 def needs_rule_of_source(config: Config | ScoreConfig) -> bool:
-    """Return whether the fold of the older section starts from the rule of each row's data_source:
+    """Return whether the older section's fold starts from the rule for each row's data_source:
     combine_reward is on, and no function is named."""
     section = config.reward_model
     if not uses_models(section) or config.custom_reward_function.get("path"):

@@ -1,4 +1,4 @@
-"""The YAML files of this package."""
+"""This package's YAML files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import yaml
 
 
 def read_rows(name: str) -> dict[str, Any]:
-    """Return what one file of this package holds."""
+    """Return what one file in this package holds."""
     text = (Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8")
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # C where it was built
     return loader(text).get_single_data()

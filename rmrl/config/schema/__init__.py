@@ -1,4 +1,4 @@
-"""The dataclasses of the configuration: the only home of defaults, one docstring line per field."""
+"""The configuration's dataclasses: the only home for defaults, one docstring line per field."""
 
 from rmrl.config.schema.actor import (
     ActorConfig,

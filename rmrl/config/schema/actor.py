@@ -128,8 +128,8 @@ class FSDPConfig:
 
 @dataclass(kw_only=True, slots=True)
 class MegatronConfig:
-    """strategy=megatron: training through megatron-core. Parallel sizes multiply. The remaining
-    factor of the processes is data parallel."""
+    """strategy=megatron: training through megatron-core. Parallel sizes multiply. The processes'
+    remaining factor is data parallel."""
 
     tensor_model_parallel_size: int = changeable(1)
     """Processes that share every layer's matrices."""
@@ -167,7 +167,7 @@ class MegatronConfig:
 
 @dataclass(kw_only=True, slots=True)
 class CriticMegatronConfig(MegatronConfig):
-    """Overrides of the actor's settings. null: the actor's value."""
+    """What overrides the actor's settings. null: the actor's value."""
 
     tensor_model_parallel_size: int | None = changeable(None)  # pyright: ignore[reportIncompatibleVariableOverride]
     pipeline_model_parallel_size: int | None = changeable(None)  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -254,7 +254,7 @@ BACKEND_SECTIONS = ("fsdp_config", "megatron")
 
 @dataclass(kw_only=True, slots=True)
 class TrainedConfig:
-    """Settings shared by the training of policy and critic."""
+    """Settings that policy and critic share in training."""
 
     strategy: str = "fsdp2"
     """Training backend: fsdp2 (fully_shard), fsdp (FullyShardedDataParallel, same numbers) or
@@ -325,7 +325,7 @@ class ActorConfig(TrainedConfig):
 
 @dataclass(kw_only=True, slots=True)
 class CriticConfig(TrainedConfig):
-    """Section `critic`: the value model of algorithm.adv_estimator=gae."""
+    """Section `critic`: the value model for algorithm.adv_estimator=gae."""
 
     enable: bool | None = None
     """null: where the advantage estimator needs values."""

@@ -1,4 +1,4 @@
-"""Section `algorithm`: computation of advantages from rewards."""
+"""Section `algorithm`: how advantages come from rewards."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class FilterGroupsConfig:
 
 @dataclass(kw_only=True, slots=True)
 class PFPPOConfig:
-    """PF-PPO (arXiv:2409.06957): responses are resampled, with replacement, by the assumed
-    reliability of their rewards."""
+    """PF-PPO (arXiv:2409.06957): responses are resampled, with replacement, by how reliable their
+    rewards are assumed to be."""
 
     reweight_method: str = choice("pow", among=("pow", "max_min", "max_random"))
     """pow: by abs(reward) ** weight_pow. max_min: the best and the worst response in each group.

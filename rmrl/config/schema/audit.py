@@ -1,4 +1,4 @@
-"""The root of audits: one `reward` section, and rows with or without references and labels."""
+"""The root for audits: one `reward` section, and rows with or without references and labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The root of calibration: rows with people's labels, and the `reward` section whose scores are
+"""The root for calibration: rows with people's labels, and the `reward` section whose scores are
 mapped to probabilities."""
 
 from __future__ import annotations

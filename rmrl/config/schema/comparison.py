@@ -1,4 +1,4 @@
-"""The root of comparisons: rows with responses, scored by two `reward` sections."""
+"""The root for comparisons: rows with responses, scored by two `reward` sections."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ _MAY_CHANGE = "may_change"
 class Rule:
     """The values a key may have, as text for people and as a check.
 
-    `problem` maps a key and a forbidden value to the end of a sentence. It returns None where the
-    value is allowed. Null values of numbers are not checked.
+    `problem` maps a key and a forbidden value to a sentence's end. It returns None where the value
+    is allowed. Numbers that are null are not checked.
     """
 
     text: str
@@ -44,7 +44,7 @@ def positive(default: Any, *, may_change: bool = False) -> Any:
 
 
 def not_negative(default: Any, *, may_change: bool = False) -> Any:
-    """Declare a number of at least 0. NaN is refused."""
+    """Declare a number that is at least 0. NaN is refused."""
 
     def problem(key: str, value: Any) -> str | None:
         if value is None or value >= 0:
@@ -55,7 +55,7 @@ def not_negative(default: Any, *, may_change: bool = False) -> Any:
 
 
 def share(default: float | None, *, may_change: bool = False) -> Any:
-    """Declare a number from 0 to 1. A default of None allows null."""
+    """Declare a number from 0 to 1. None as default allows null."""
 
     def problem(key: str, value: Any) -> str | None:
         if value is None and default is None:
@@ -90,7 +90,7 @@ def changeable(default: Any = dataclasses.MISSING, *, factory: Any = dataclasses
 
 
 def rule_of(entry: dataclasses.Field[Any]) -> Rule | None:
-    """Return the constraint of a field, if it has one."""
+    """Return a field's constraint, if it has one."""
     return entry.metadata.get(_RULE)
 
 

@@ -1,4 +1,5 @@
-"""Sections `reward` (rewards, their weights, treatment of missing verdicts) and `ray_kwargs`."""
+"""Sections `reward` (rewards, their weights, what to do about missing verdicts) and
+`ray_kwargs`."""
 
 from __future__ import annotations
 

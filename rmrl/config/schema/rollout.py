@@ -1,4 +1,4 @@
-"""Section `actor_rollout_ref.rollout`: sampling of responses."""
+"""Section `actor_rollout_ref.rollout`: how responses are sampled."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ValSamplingConfig:
 
 @dataclass(kw_only=True, slots=True)
 class VerifiersConfig:
-    """An environment of verifiers that plays the responses."""
+    """A verifiers environment that plays the responses."""
 
     env: str | None = None
     """Taskset: an installed package, or a module in a folder of `path`."""

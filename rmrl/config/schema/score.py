@@ -60,7 +60,7 @@ class ScoreEngineConfig:
 
 @dataclass(kw_only=True, slots=True)
 class ScoreTrainerConfig:
-    """Keys of section `trainer` that scoring shares with training."""
+    """Keys in section `trainer` that scoring shares with training."""
 
     device: str = choice("auto", among=("auto", "cuda", "cpu"), may_change=True)
     """auto, cuda or cpu."""

@@ -1,4 +1,4 @@
-"""Section `trainer`: length, devices and output of a run."""
+"""Section `trainer`: a run's length, devices and output."""
 
 from __future__ import annotations
 

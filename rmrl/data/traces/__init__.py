@@ -1,2 +1,2 @@
-"""Other people's traces as rows: a file per format, and the table that finds the format by the
-fields of a row."""
+"""Other people's traces as rows: a file per format, and the table that finds the format by a row's
+fields."""

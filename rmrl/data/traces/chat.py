@@ -1,5 +1,5 @@
-"""Conversations with tools in the form of OpenAI's chat completions: a column `messages` in which
-an assistant turn calls a tool, without a column `prompt`.
+"""Conversations with tools in OpenAI's chat completion form: a column `messages` in which an
+assistant turn calls a tool, without a column `prompt`.
 
 The response begins at the first assistant turn.
 """
@@ -14,8 +14,6 @@ from rmrl.data.traces.stored_trace import Trace, named_results, text_of
 
 
 class ChatConversations:
-    """See the module."""
-
     name = "chat"
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
@@ -26,7 +24,7 @@ class ChatConversations:
         return is_message_list(talk) and any(turn.get("tool_calls") for turn in talk)
 
     def traces(self, fields: Mapping[str, Any]) -> list[Trace]:
-        """Return the one trace of the row."""
+        """Return the row's one trace."""
         talk = [
             {
                 **{name: value for name, value in turn.items() if value is not None},

@@ -1,4 +1,4 @@
-"""Rollouts of NeMo Gym: a line in the file that `gym eval run` writes, with the answer to `/verify`
+"""NeMo Gym's rollouts: a line in the file that `gym eval run` writes, with the answer to `/verify`
 (`BaseVerifyResponse`): responses_create_params, response (OpenAI's Responses API) and reward.
 
     mask_sample          true: the reward is no measurement, so the row has a status
@@ -19,8 +19,6 @@ _RESULTS = ("function_call_output", "custom_tool_call_output")
 
 
 class NeMoGymRollouts:
-    """See the module."""
-
     name = "nemo_gym"
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
@@ -87,7 +85,7 @@ def _standing(fields: Mapping[str, Any], response: Mapping[str, Any]) -> tuple[s
 
 
 def _turns(items: Iterable[Mapping[str, Any]]) -> Iterator[Turn]:
-    """Yield the messages in items of the Responses API: thinking, text and calls in one answer
+    """Yield the messages in the Responses API's items: thinking, text and calls in one answer
     become one assistant turn, which ends at the first text, call result or other role behind it."""
     turn: Turn = {}
     for item in items:

@@ -1,9 +1,9 @@
-"""Traces of OpenEnv 0.10: `TrainingTrace.model_dump()` (turns), or what
+"""OpenEnv 0.10's traces: `TrainingTrace.model_dump()` (turns), or what
 its Harbor export writes (trace_entries, with the task's reward).
 
-Each turn is one call of the engine, with the messages it was asked with. Where a call's messages
+Each turn is one call to the engine, with the messages it was asked with. Where a call's messages
 continue those before, they are one conversation. Where the harness rewrote them, a new conversation
-begins. The last one is read, as in traces of verifiers. The trace itself knows no reward and no
+begins. The last one is read, as in verifiers' traces. The trace itself knows no reward and no
 failure. `reward` and `rewards` beside it are the trace's own.
 """
 
@@ -19,8 +19,6 @@ _NEEDED = ("completion_token_ids", "loss_mask", "request", "response")
 
 
 class OpenEnvTraces:
-    """See the module."""
-
     name = "openenv"
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
@@ -32,7 +30,7 @@ class OpenEnvTraces:
         )
 
     def traces(self, fields: Mapping[str, Any]) -> list[Trace]:
-        """Return the last conversation of the row."""
+        """Return the row's last conversation."""
         entries = _entries(fields)
         talk: list[Turn] = []
         first = 0

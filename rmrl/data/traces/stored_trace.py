@@ -10,11 +10,11 @@
     env.detail              what the harness recorded, where the status is not "ok"
     env.stop                why the trace ended, in the harness's words
     score_env.<name>        the trace's own reward <name>; null without one, and in a failed trace
-    status_env.<name>       "ok", or the status of the missing reward
+    status_env.<name>       "ok", or the missing reward's status
     detail_env.<name>       the same in words
 
-`score_env.reward` is the sum that the harness trains on. With several traces in a row each of these
-columns but the first and `prompt_id` is a list.
+`score_env.reward` is the sum that the harness trains on. With several traces in a row each column
+here but the first and `prompt_id` is a list.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ Turn = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """One conversation of a policy with its tools and users, and what its harness recorded."""
+    """One conversation that a policy had with its tools and users, and what its harness
+    recorded."""
 
     messages: Sequence[Turn]
     first: int
@@ -54,7 +55,7 @@ class Trace:
 
 
 class TraceFormat(Protocol):
-    """A format of traces."""
+    """A trace format."""
 
     @property
     def name(self) -> str:

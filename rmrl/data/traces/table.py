@@ -1,4 +1,4 @@
-"""The formats of traces, and the way from a row of one to a row that rewards score."""
+"""The trace formats, and the way from a row in one to a row that rewards score."""
 
 from __future__ import annotations
 

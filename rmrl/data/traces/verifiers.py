@@ -1,10 +1,10 @@
-"""Traces of verifiers (`verifiers.v1`, schema version 1): a line in traces.jsonl, which is an
-episode with each agent's trace, or one trace as `Trace.to_record()` returns it.
+"""verifiers' traces (`verifiers.v1`, schema version 1): a line in traces.jsonl, which is an episode
+with each agent's trace, or one trace as `Trace.to_record()` returns it.
 
-A trace is a graph of messages, in which each node names the one before it. The conversation is the
-path to the last leaf, as in `Trace.messages`. The response begins at the first message that was
-sampled, in this branch or in an earlier one. Only traces with agent.trainable are read where an
-episode has some.
+A trace is a message graph, in which each node names the one before it. The conversation is the path
+to the last leaf, as in `Trace.messages`. The response begins at the first message that was sampled,
+in this branch or in an earlier one. Only traces with agent.trainable are read where an episode has
+some.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ LIMITS = (
 
 
 class VerifiersTraces:
-    """See the module."""
-
     name = "verifiers"
 
     def holds(self, fields: Mapping[str, Any]) -> bool:
@@ -40,7 +38,7 @@ class VerifiersTraces:
         )
 
     def traces(self, fields: Mapping[str, Any]) -> list[Trace]:
-        """Return the traces of the agents that train, or all where none does."""
+        """Return the traces from agents that train, or all where none does."""
         if "nodes" in fields:
             return [_trace(fields)]
         every = fields["traces"]
@@ -114,8 +112,8 @@ def _standing(record: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def last_path(nodes: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Return the numbers of the messages that a trace's conversation has. Raises FieldError where
-    there is no last one, and what `path_to` raises."""
+    """Return which messages a trace's conversation has, as numbers. Raises FieldError where there
+    is no last one, and what `path_to` raises."""
     parents = {node.get("parent") for node in nodes}
     leaves = [number for number in range(len(nodes)) if number not in parents]
     if nodes and not leaves:
@@ -129,8 +127,8 @@ def last_path(nodes: Sequence[Mapping[str, Any]]) -> list[int]:
 
 
 def path_to(nodes: Sequence[Mapping[str, Any]], leaf: int) -> list[int]:
-    """Return the numbers of the messages from the first to `leaf`. Raises ValueError where the
-    parents form a circle."""
+    """Return the message numbers from the first to `leaf`. Raises ValueError where the parents form
+    a circle."""
     path: list[int] = []
     number: int | None = leaf
     while number is not None:

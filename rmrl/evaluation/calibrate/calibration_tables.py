@@ -9,7 +9,7 @@ from rmrl.evaluation.eval_tables import aligned, number, percent
 
 
 def console(maps: Mapping[str, ProbabilityMap]) -> str:
-    """Return what was measured as text; figures are of rows that the map has not seen."""
+    """Return what was measured as text; figures come from rows that the map has not seen."""
     quality = [
         ["calibration", "labels", "good", "no verdict", "AUC", "Brier", "after", "ECE", "after"]
     ]

@@ -44,7 +44,7 @@ class CheckedCalibration:
 def check_calibration(config: CalibrateConfig, *, shipped_functions: Path) -> CheckedCalibration:
     """Check the configuration, count the labels, and check the rewards as `rmrl score` does.
 
-    Raises ConfigError with every problem of a round, DataError for rows that cannot be read and for
+    Raises ConfigError with a round's every problem, DataError for rows that cannot be read and for
     too few labels, and what `check_scoring` does.
     """
     problems = Problems()
@@ -72,7 +72,7 @@ def check_calibration(config: CalibrateConfig, *, shipped_functions: Path) -> Ch
 
 
 def config_problems(config: CalibrateConfig) -> Iterator[str]:
-    """Yield a sentence for each wrong value of the configuration, before any file is read."""
+    """Yield a sentence for each wrong value in the configuration, before any file is read."""
     settings = config.calibrate
     if config.data.files is None:
         yield (
@@ -97,9 +97,9 @@ def config_problems(config: CalibrateConfig) -> Iterator[str]:
 
 
 def without_calibrations(reward: RewardConfig) -> bool:
-    """Take the calibrations out of the transforms of `reward.models`, in place, since a new one is
-    of the scores as they are. Members of an ensemble keep theirs, which the ensemble's score
-    depends on. Return whether there was any."""
+    """Take the calibrations from `reward.models`' transforms, in place, since a new one maps the
+    scores as they are. An ensemble's members keep theirs, which the ensemble's score depends on.
+    Return whether there was any."""
     members: list[Any] = []
     for section in reward.specs.values():
         if isinstance(section, dict) and isinstance(section.get("of"), list | tuple):
@@ -152,7 +152,7 @@ def _count_labels(config: CalibrateConfig) -> None:
 
 
 def _rows(config: CalibrateConfig) -> Iterator[tuple[Mapping[str, Any], Labels]]:
-    """Yield columns and labels of each row; where it is to be scored, as scoring reads it."""
+    """Yield each row's columns and labels; where it is to be scored, as scoring reads it."""
     column = config.calibrate.label
     good_from = config.calibrate.good_from
     if config.calibrate.scored:
@@ -167,7 +167,7 @@ def _rows(config: CalibrateConfig) -> Iterator[tuple[Mapping[str, Any], Labels]]
 
 
 def _resolved(config: CalibrateConfig, shipped_functions: Path) -> tuple[RewardSpec, ...]:
-    """Return the rewards of scored rows. Raises ConfigError with every problem."""
+    """Return scored rows' rewards. Raises ConfigError with every problem."""
     problems = Problems()
     rewards = resolve(
         config.reward,

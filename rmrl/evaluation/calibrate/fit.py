@@ -1,4 +1,4 @@
-"""Fit of a map from scores to P(good), and its figures on rows that the fit has not seen."""
+"""Fit a map from scores to P(good), with figures on rows that the fit has not seen."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def isotonic(scores_N: np.ndarray, good_N: np.ndarray) -> Curve:
 
 
 def platt(scores_N: np.ndarray, good_N: np.ndarray) -> Curve:
-    """Return the sigmoid of greatest likelihood for Platt's targets, (good + 1) / (good + 2) and
-    1 / (bad + 2) (Platt 1999), which keep it finite where a score separates the labels.
+    """Return the likeliest sigmoid for Platt's targets, (good + 1) / (good + 2) and 1 / (bad + 2)
+    (Platt 1999), which keep it finite where a score separates the labels.
 
     A target t is a row with label 1 and weight t beside one with label 0 and weight 1 - t.
     """
@@ -101,7 +101,7 @@ FITS: Mapping[str, Callable[[np.ndarray, np.ndarray], Curve]] = {
 def fold_curves(
     method: str, scores_N: np.ndarray, good_N: np.ndarray, prompts_N: np.ndarray, *, seed: int
 ) -> tuple[list[Curve], np.ndarray]:
-    """Return a curve per fold, fitted without it, and the number of each row's fold, int64 [N]. The
+    """Return a curve per fold, fitted without it, and each row's fold number, int64 [N]. The
     responses to a prompt are in one fold. Where one label has a single prompt they cannot be."""
     prompts = min(len(np.unique(prompts_N[good_N])), len(np.unique(prompts_N[~good_N])))
     if prompts < 2:
@@ -117,7 +117,7 @@ def fold_curves(
 
 
 def unseen(curves: Sequence[Curve], fold_N: np.ndarray, scores_N: np.ndarray) -> np.ndarray:
-    """Return P(good) of each row by the curve that was fitted without it, float64 [N]."""
+    """Return each row's P(good) by the curve that was fitted without it, float64 [N]."""
     probabilities_N = np.empty(len(scores_N))
     for number, fitted in enumerate(curves):
         rows = fold_N == number
@@ -150,10 +150,10 @@ def figures(
     bins: int,
     confidence: float,
 ) -> dict[str, Any]:
-    """Return {count, good, auc, base_brier: that of the share of good labels for every row,
-    before, after: Brier, ECE and reliability curve of the scores (None where they are no
-    probabilities) and of P(good) of unseen rows, sensitivity, specificity: of P(good) >= threshold
-    of unseen rows}."""
+    """Return {count, good, auc, base_brier: that of the share of good labels for every row, before,
+    after: Brier, ECE and reliability curve for the scores (None where they are no probabilities)
+    and for P(good) on unseen rows, sensitivity, specificity: of P(good) >= threshold of unseen
+    rows}."""
     good = good_N.astype(np.float64)
     base = float(good.mean())
     accepted_N = probabilities_N >= threshold

@@ -75,11 +75,11 @@ class Column:
 def run_calibrate(
     checked: CheckedCalibration, *, opened: OpenScorer | None = None
 ) -> dict[str, ProbabilityMap]:
-    """Score where that is left to do, fit and write the maps. `opened`: what scores. None: engines
-    of this machine.
+    """Score where that is left to do, fit and write the maps. `opened`: what scores. None: this
+    machine's engines.
 
-    Raises DataError where a reward cannot be calibrated (the maps of the others are written) and
-    where files cannot be written, and what `score_once` and `judge_missing` do.
+    Raises DataError where a reward cannot be calibrated (the others' maps are written) and where
+    files cannot be written, and what `score_once` and `judge_missing` do.
     """
     summary = None
     if checked.scoring is not None:
@@ -130,7 +130,7 @@ def read_columns(checked: CheckedCalibration) -> dict[str, Column]:
 
 
 def _prompt_column(values: Mapping[str, Any], names: ColumnNames, place: str) -> str:
-    """Return the column of a scored row's prompt. Raises DataError."""
+    """Return which column holds a scored row's prompt. Raises DataError."""
     try:
         return names_in(values).with_others(names).at("prompt")
     except FieldError as error:
@@ -138,7 +138,7 @@ def _prompt_column(values: Mapping[str, Any], names: ColumnNames, place: str) ->
 
 
 def probability_map(checked: CheckedCalibration, name: str, column: Column) -> ProbabilityMap:
-    """Return the map of one reward with its figures. Raises DataError where it has none."""
+    """Return one reward's map with its figures. Raises DataError where it has none."""
     settings = checked.config.calibrate
     scores_N = np.asarray(column.scores, dtype=np.float64)
     prompts_N = np.asarray(column.prompts, dtype=np.int64)

@@ -43,7 +43,7 @@ def overall(responses: Responses) -> dict[str, Any]:
 
 
 def groups(responses: Responses) -> Iterator[np.ndarray]:
-    """Yield the positions of the responses to each prompt that has two or more."""
+    """Yield the responses' positions for each prompt that has two or more."""
     order = np.argsort(responses.prompt_N, kind="stable")
     _, starts = np.unique(responses.prompt_N[order], return_index=True)
     for positions in np.split(order, starts[1:]):
@@ -52,12 +52,12 @@ def groups(responses: Responses) -> Iterator[np.ndarray]:
 
 
 def within_prompts(responses: Responses) -> dict[str, Any] | None:
-    """Compare the order of the responses to each prompt. None where no prompt has two.
+    """Compare how the responses to each prompt are ordered. None where no prompt has two.
 
     {prompts; pairs; same, opposite: pairs in the same and in the opposite order; tied: pairs that
-    one of the two ties, tied_in_both; same_share: same / (pairs - tied_in_both); same_best: share
-    of prompts on which a response is in the first place of both; moved: share of responses with
-    another rank, mean_move: mean change of the rank (1 is the highest; ties share the average)}
+    one reward ties, tied_in_both; same_share: same / (pairs - tied_in_both); same_best: share of
+    prompts on which a response is in the first place of both; moved: share of responses with
+    another rank, mean_move: the rank's mean change (1 is the highest; ties share the average)}
     """
     pairs = 0
     same = 0
@@ -98,7 +98,7 @@ def within_prompts(responses: Responses) -> dict[str, Any] | None:
 
 
 def places(values_N: np.ndarray) -> np.ndarray:
-    """Return the share of the others that each value exceeds, a tie counting half; 0 .. 1, 0.5 for
+    """Return which share each value exceeds among the others, a tie counting half; 0 .. 1, 0.5 for
     a single value."""
     count = len(values_N)
     if count < 2:

@@ -41,7 +41,7 @@ def check_comparison(
 ) -> CheckedComparison:
     """Check the configuration, the labels, and both sections as `rmrl score` does.
 
-    Raises ConfigError with every problem of a round, DataError for rows and labels that cannot be
+    Raises ConfigError with a round's every problem, DataError for rows and labels that cannot be
     read, and what `check_scoring` does.
     """
     problems = Problems()
@@ -72,7 +72,7 @@ def check_comparison(
 
 
 def config_problems(config: CompareConfig) -> Iterator[str]:
-    """Yield a sentence for each wrong value of the configuration, before any file is read."""
+    """Yield a sentence for each wrong value in the configuration, before any file is read."""
     settings = config.compare
     if config.data.files is None:
         yield "data.files is empty: give rows with responses, e.g. data.files=responses.jsonl"

@@ -24,7 +24,7 @@ def console(report: Mapping[str, Any]) -> str:
 
 
 def tables(report: Mapping[str, Any]) -> list[Rows]:
-    """Return the tables of the report."""
+    """Return the report's tables."""
     several = [_sections(report), _agreement(report)]
     if report["within_prompts"] is not None:
         several.append(_within(report["within_prompts"]))
@@ -160,7 +160,7 @@ def _rewards(flip: Mapping[str, Any]) -> str:
 
 def visible(text: str) -> str:
     """Return a text as one line for a terminal: line ends as \\n, other characters that are not
-    printable as U+FFFD, the middle of a long one left out."""
+    printable as U+FFFD, a long one's middle left out."""
     line = ""
     for character in text:
         if character == "\n":

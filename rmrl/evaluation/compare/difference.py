@@ -1,4 +1,4 @@
-"""The difference of one figure between two rewards, with a paired bootstrap over prompts."""
+"""How one figure differs between two rewards, with a paired bootstrap over prompts."""
 
 from __future__ import annotations
 
@@ -26,16 +26,15 @@ def mean(responses: Responses, threshold: float) -> Terms:
 
 
 def accuracy(responses: Responses, threshold: float) -> Terms:
-    """Share of labelled responses that have a reward of at least `threshold` just where they are
-    good."""
+    """Share of labelled responses whose reward reaches `threshold` just where they are good."""
     labelled = responses.select(~np.isnan(responses.good_N))
     right_AN = (labelled.rewards_AN >= threshold) == (labelled.good_N == 1)
     return right_AN.astype(np.float64), labelled.prompt_N
 
 
 def pairs(responses: Responses, threshold: float) -> Terms:
-    """Share of the pairs with a good and a bad response to one prompt in which the good one has the
-    higher reward. A tie is half."""
+    """Among pairs with a good and a bad response to one prompt, the share in which the good one has
+    the higher reward. A tie is half."""
     del threshold
     terms: list[np.ndarray] = []
     prompts: list[np.ndarray] = []
@@ -49,8 +48,8 @@ def pairs(responses: Responses, threshold: float) -> Terms:
 
 
 def best(responses: Responses, threshold: float) -> Terms:
-    """Share of prompts, those with a good and a bad response, whose highest reward is that of a
-    good one; responses that share the first place count by their share of good ones."""
+    """Among prompts with a good and a bad response, the share whose highest reward is a good one's;
+    responses that share the first place count by how many are good."""
     del threshold
     terms: list[np.ndarray] = []
     prompts: list[np.ndarray] = []
@@ -74,11 +73,11 @@ def difference(
     terms: Terms, *, resamples: int, confidence: float, seed: int
 ) -> dict[str, Any] | None:
     """Return {values: of the two, difference: second - first, low, high: percentile interval,
-    above: share of resamples in which the second is higher, ties counting half, prompts, count}.
-    None without a term.
+    above: the share in which the second is higher among resamples, ties counting half, prompts,
+    count}. None without a term.
 
-    Prompts are drawn with replacement, both rewards of a prompt together (Efron and Tibshirani
-    1993, section 13.3).
+    Prompts are drawn with replacement, a prompt's both rewards together (Efron and Tibshirani 1993,
+    section 13.3).
     """
     sums_AP, counts_P = by_prompt(terms)
     total = float(counts_P.sum())
@@ -118,7 +117,7 @@ def _ratio(sums: np.ndarray, counts: np.ndarray, axis: int = -1) -> np.ndarray:
 
 
 def by_prompt(terms: Terms) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sums [A, P] and the numbers [P] of the terms of each prompt."""
+    """Return each prompt's terms as sums [A, P] and counts [P]."""
     terms_AT, prompt_T = terms
     prompts, number_T = np.unique(prompt_T, return_inverse=True)
     sums_AP = np.zeros((len(terms_AT), len(prompts)))
@@ -129,7 +128,7 @@ def by_prompt(terms: Terms) -> tuple[np.ndarray, np.ndarray]:
 
 
 def labelled_groups(responses: Responses) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return (rewards [A, n], good [n] bool) of each prompt with a good and a bad response."""
+    """Return (rewards [A, n], good [n] bool) for each prompt with a good and a bad response."""
     labelled = responses.select(~np.isnan(responses.good_N))
     several: list[tuple[np.ndarray, np.ndarray]] = []
     for positions in groups(labelled):

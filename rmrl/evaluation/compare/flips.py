@@ -17,8 +17,8 @@ from rmrl.evaluation.compare.responses import Responses
 
 
 def most_disputed(responses: Responses, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return positions of up to `count` responses and the difference of their places, second minus
-    first, from -1 to 1: the place is the share of all other responses with a lower reward. Largest
+    """Return up to `count` responses' positions and how their places differ, second minus first,
+    from -1 to 1: the place is which share has a lower reward among all other responses. Largest
     differences first, equal places left out."""
     change_N = places(responses.rewards_AN[1]) - places(responses.rewards_AN[0])
     order = np.argsort(-np.abs(change_N), kind="stable")[:count]
@@ -35,9 +35,9 @@ def with_texts(
     components: Sequence[Sequence[str]],
     characters: int,
 ) -> list[dict[str, Any]]:
-    """Return {id, prompt, response, good, change, a, b} of the most disputed responses. A and b:
+    """Return {id, prompt, response, good, change, a, b} for the most disputed responses. A and b:
     their columns reward, score_<name> and status_<name>. `data`: the rows; `scored`: the same with
-    the scores of each section, whose names are in `components`."""
+    each section's scores, whose names are in `components`."""
     positions, changes = most_disputed(responses, count)
     rows = set(responses.row_N[positions].tolist())
     columns: dict[int, list[Mapping[str, Any]]] = {row: [] for row in rows}
@@ -72,8 +72,8 @@ def with_texts(
 
 
 def scores_at(fields: Mapping[str, Any], place: int, names: Sequence[str]) -> dict[str, Any]:
-    """Return reward, and score_<name> and status_<name> of `names`, of the response at `place` of a
-    scored row. Further columns of that form are those of the row as it was read."""
+    """Return reward, and score_<name> and status_<name> for `names`, for the response at `place` in
+    a scored row. Further columns in that form come from the row as it was read."""
     columns = ["reward"]
     for name in names:
         columns += [f"score_{name}", f"status_{name}"]
@@ -87,7 +87,7 @@ def scores_at(fields: Mapping[str, Any], place: int, names: Sequence[str]) -> di
 
 
 def short(text: str, characters: int) -> str:
-    """Return the text, or its beginning and end with the number of characters between them."""
+    """Return the text, or its beginning and end with how many characters lie between them."""
     if len(text) <= characters:
         return text
     head = characters // 2

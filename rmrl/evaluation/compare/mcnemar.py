@@ -15,11 +15,11 @@ def mcnemar(terms: Terms) -> dict[str, Any] | None:
     """Return {same: terms that are equal, only_a, only_b: terms that one has higher, prompts, p:
     two-sided}. None where a term is no verdict: 0, 1, or 1/2 for a tie.
 
-    With one term per prompt p is that of the exact test (McNemar 1947, Psychometrika 12:153, with
-    the binomial distribution in the place of chi-squared). Terms of one prompt move together, so
-    what either judge gains over all terms of a prompt keeps its size, and only its sign is drawn: p
-    is the share of all signs that give at least the total seen (Fisher 1935, The Design of
-    Experiments, section 21), which is the same number where every prompt has one term.
+    With one term per prompt p is the exact test's (McNemar 1947, Psychometrika 12:153, with the
+    binomial distribution instead of chi-squared). One prompt's terms move together, so what either
+    judge gains over all a prompt's terms keeps its size, and only its sign is drawn: p is which
+    share gives at least the total seen among all signs (Fisher 1935, The Design of Experiments,
+    section 21), which is the same number where every prompt has one term.
     """
     terms_AT, _ = terms
     if not terms_AT.size or not np.isin(terms_AT, (0.0, 0.5, 1.0)).all():
@@ -38,7 +38,7 @@ def mcnemar(terms: Terms) -> dict[str, Any] | None:
 
 
 def sign_flips(gain_P: np.ndarray) -> float:
-    """Return the share of the 2^P choices of signs for whole numbers whose sum is at least as far
+    """Return, for whole numbers, which share among the 2^P sign choices has a sum at least as far
     from 0 as theirs; exact."""
     observed = abs(int(gain_P.sum()))
     sizes, counts = np.unique(np.abs(gain_P[gain_P != 0]), return_counts=True)

@@ -1,4 +1,4 @@
-"""The two rewards of each response as a picture."""
+"""Each response's two rewards as a picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rewards of two sections, response by response."""
+"""Two sections' rewards, response by response."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rmrl.evaluation.labels import response_labels
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Responses:
-    """N responses in the rows' order, with the rewards of A sections (here two)."""
+    """N responses in the rows' order, with A sections' rewards (here two)."""
 
     rewards_AN: np.ndarray
     """float64. NaN: no reward."""
@@ -51,7 +51,7 @@ class Responses:
 
 
 def read_responses(config: CompareConfig, scored: Sequence[Path]) -> Responses:
-    """Read the rows of `data.files`, and their rewards from the scored files. Memory: 48 bytes per
+    """Read the rows in `data.files`, and their rewards from the scored files. Memory: 48 bytes per
     response and 100 per prompt.
 
     Raises DataError where the files have different rows, or labels do not fit the responses.
@@ -86,8 +86,7 @@ def read_responses(config: CompareConfig, scored: Sequence[Path]) -> Responses:
 
 
 def _numbers(value: Any, count: int, file: str) -> list[float]:
-    """Return the rewards of a row with NaN for null. Raises DataError for another number of
-    them."""
+    """Return a row's rewards with NaN for null. Raises DataError if there are more or fewer."""
     values = value
     if not isinstance(value, list):
         values = [value]

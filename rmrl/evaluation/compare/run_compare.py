@@ -90,7 +90,7 @@ def run_compare(
 def numbers(
     checked: CheckedComparison, responses: Responses, summaries: Sequence[Summary]
 ) -> dict[str, Any]:
-    """Return every number of the report."""
+    """Return every number in the report."""
     settings = checked.config.compare
     both = responses.with_rewards()
     figure = settings.figure
@@ -128,8 +128,8 @@ def numbers(
 
 
 def chosen_figure(responses: Responses) -> str:
-    """Return pairs where the prompts with a good and a bad response have at least half of the
-    labelled responses, accuracy with other labels, mean without labels."""
+    """Return pairs where the prompts with a good and a bad response have at least half the labelled
+    responses, accuracy with other labels, mean without labels."""
     labelled = int((~np.isnan(responses.good_N)).sum())
     if not labelled:
         return "mean"

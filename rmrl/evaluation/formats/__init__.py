@@ -1,4 +1,4 @@
-"""Layouts of published benchmarks, one file each behind a table."""
+"""Published benchmarks' layouts, one file each behind a table."""
 
 from rmrl.evaluation.formats.all_formats import FORMATS
 from rmrl.evaluation.formats.fields import Fields

@@ -1,7 +1,7 @@
 """Single responses with people's scores, or with right and wrong.
 
 prompt, response
-value                       a number, true or false, or a list of several people's numbers
+value                       a number, true or false, or several people's numbers in a list
 subset, id, ground_truth    where they are there
 """
 
@@ -23,7 +23,7 @@ class Absolute(Format):
     ties: ClassVar[TieRule] = "share"
 
     def item(self, row: Fields) -> Item:
-        """Return the response with the mean of people's scores."""
+        """Return the response with people's mean score."""
         return Item(
             id=row.key(),
             subset=str(row.get("subset", "all")),

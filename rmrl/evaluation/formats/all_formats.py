@@ -1,4 +1,4 @@
-"""The formats of `rmrl eval`."""
+"""The formats that `rmrl eval` reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several responses to a prompt, some of them right: which one does a reward pick?
+"""Several responses to a prompt, some right: which one does a reward pick?
 
 prompt, responses           a list of strings
 correct                     true or false for each response, or the number of the best one
@@ -18,8 +18,7 @@ from rmrl.evaluation.judgements import TieRule
 
 
 class BestOfN(Format):
-    """Counting: of a tie for the first place the share of right responses, as if one of them was
-    drawn."""
+    """Counting: for a tie in the first place the share that is right, as if one was drawn."""
 
     source: ClassVar[str] = "docs/evaluation.md"
     ties: ClassVar[TieRule] = "share"
@@ -49,7 +48,7 @@ class BestOfN(Format):
         )
 
     def figures(self, items: Sequence[Item], judged: Judged) -> Figures:
-        """Return the share of right picks beside those of a blind and of a perfect picker."""
+        """Return the share of right picks beside a blind and a perfect picker's."""
         del items
         credits: list[float] = []
         shares: list[float] = []
@@ -67,7 +66,7 @@ class BestOfN(Format):
 
 
 def right_responses(row: Fields, count: int) -> frozenset[int]:
-    """Return the numbers of the right ones among `count` responses. Raises DataError."""
+    """Return which responses are right among `count`, as numbers. Raises DataError."""
     value = row.need("correct")
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < count:
         return frozenset({value})

@@ -1,4 +1,4 @@
-"""One raw row of a benchmark, read by its format's names."""
+"""One raw benchmark row, read by its format's names."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Fields:
         return str(value)
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return a list of texts. Each may be a mapping with the text in `answer`."""
+        """Return texts in a list. Each may be a mapping with the text in `answer`."""
         value = self.need(name)
         if not isinstance(value, list | tuple):
             raise self.wrong(name, value, "a list of strings")
@@ -88,7 +88,7 @@ class Fields:
         return tuple(texts)
 
     def prompt(self, name: str = "prompt") -> str | tuple[Message, ...]:
-        """Return a string, or messages of which role and content count."""
+        """Return a string, or messages, whose role and content count."""
         value = self.get(name, "")
         if self.needs_texts:
             value = self.need(name)
@@ -127,14 +127,14 @@ class Fields:
         return tuple(numbers)
 
     def one_of(self, name: str, meanings: Mapping[Any, Any]) -> Any:
-        """Return the meaning of a value that has a few possible ones."""
+        """Return what a value means that has a few possible meanings."""
         value = self.need(name)
         if not isinstance(value, str | int | float) or value not in meanings:
             raise self.wrong(name, value, f"one of {', '.join(map(str, meanings))}")
         return meanings[value]
 
     def wrong(self, name: str, value: Any, need: str) -> DataError:
-        """Return the error for a value of another type."""
+        """Return the error for a value with another type."""
         text = repr(value)
         if len(text) > 80:
             text = f"{text[:80]}..."

@@ -50,7 +50,7 @@ class Format(Protocol):
 
 
 def subset_means(outcomes: Iterable[Outcome]) -> dict[str, float]:
-    """Mean credit of each subset."""
+    """Each subset's mean credit."""
     credits: defaultdict[str, list[float]] = defaultdict(list)
     for outcome in outcomes:
         credits[outcome.comparison.subset].append(outcome.credit)

@@ -1,10 +1,10 @@
 """HHH alignment (Askell et al. 2021, arXiv:2112.00861): data set HuggingFaceH4/hhh_alignment.
 
-A row of its parquet files holds input and targets {choices: [two texts], labels: [1, 0]}. The four
+A row in its parquet files holds input and targets {choices: [two texts], labels: [1, 0]}. The four
 parts (harmless, helpful, honest, other) are files, named in `subset` where they have been joined.
-The task.json files of BIG-bench have another layout (target_scores: text -> 1 or 0), which is not
-read. The layout agrees with public readers of the data set. Not verified against the benchmark's
-code: that a tie is not right, and that the score is the mean over the parts, not over the rows.
+BIG-bench's task.json files have another layout (target_scores: text -> 1 or 0), which is not read.
+The layout agrees with the data set's public readers. Not verified against the benchmark's code:
+that a tie is not right, and that the score is the mean over the parts, not over the rows.
 """
 
 from __future__ import annotations

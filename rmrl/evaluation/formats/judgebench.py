@@ -1,8 +1,8 @@
 """JudgeBench (Tan et al. 2024, arXiv:2410.12784): data and code ScalerLab/JudgeBench.
 
 A row holds pair_id, source, question, response_A, response_B and label ("A>B" or "B>A"). A judge
-sees a pair in both orders. It is right where more of its two verdicts name the better response than
-the worse one, so that a win beside a tie or a missing verdict is a win (utils/metrics.py).
+sees a pair in both orders. It is right where its two verdicts name the better response more often
+than the worse one, so that a win beside a tie or a missing verdict is a win (utils/metrics.py).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class JudgeBench(Format):
     }
 
     def item(self, row: Fields) -> Item:
-        """Return the pair under the name of its source's category."""
+        """Return the pair under its source's category."""
         source = str(row.get("source", ""))
         subset = source or "all"
         for start, category in CATEGORIES.items():
@@ -51,7 +51,7 @@ class JudgeBench(Format):
         return pair(row, names=("response_A", "response_B"), good=good, subset=subset)
 
     def figures(self, items: Sequence[Item], judged: Judged) -> Figures:
-        """Return the accuracy over all pairs and the share of pairs with opposite verdicts."""
+        """Return the accuracy over all pairs and how many have opposite verdicts, as a share."""
         del items
         credits: list[float] = []
         changes: list[float] = []

@@ -1,8 +1,8 @@
 """LLMBar (Zeng et al. 2023, arXiv:2310.07641): data and code princeton-nlp/LLMBar.
 
 A row holds input, output_1, output_2 and label (1 or 2). A judge sees each pair in both orders. Its
-accuracy is the mean of both, no verdict is wrong. The published statistics name the original order
-False and the swapped one True.
+accuracy is both's mean, no verdict is wrong. The published statistics name the original order False
+and the swapped one True.
 """
 
 from __future__ import annotations

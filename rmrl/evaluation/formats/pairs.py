@@ -23,7 +23,7 @@ PAIR_LABELS: Mapping[Any, frozenset[int]] = {
 
 
 class Pairs(Format):
-    """Counting: a tie of scores is half right."""
+    """Counting: tied scores are half right."""
 
     source: ClassVar[str] = "docs/evaluation.md"
     ties: ClassVar[TieRule] = "share"
@@ -40,7 +40,7 @@ class Pairs(Format):
 
 
 def pair(row: Fields, *, names: tuple[str, str], good: frozenset[int], subset: str) -> Item:
-    """Return an item of two responses that are compared once."""
+    """Return an item with two responses that are compared once."""
     return Item(
         id=row.key(),
         subset=subset,

@@ -25,7 +25,7 @@ _CATEGORIES = ("0", "1", "tie")
 
 
 class PandaLM(Format):
-    """Counting: three labels, a tie being one of them."""
+    """Counting: three labels, one being a tie."""
 
     source: ClassVar[str] = "https://github.com/WeOpenML/PandaLM"
     ties: ClassVar[TieRule] = "wrong"

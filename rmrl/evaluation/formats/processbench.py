@@ -2,8 +2,8 @@
 QwenLM/ProcessBench.
 
 A row holds id, generator, problem, steps, final_answer_correct and label: the first wrong step from
-0, or -1. A subset's score is the harmonic mean of two accuracies: of rows with a wrong step, which
-must be named exactly, and of rows without (code/run_eval_prm_trl.py). The score is the mean over
+0, or -1. A subset's score is the harmonic mean of two accuracies: on rows with a wrong step, which
+must be named exactly, and on rows without (code/run_eval_prm_trl.py). The score is the mean over
 the subsets.
 """
 
@@ -46,7 +46,7 @@ class ProcessBench(Format):
         )
 
     def figures(self, items: Sequence[Item], judged: Judged) -> Figures:
-        """Return both accuracies and F1 of each subset, and the mean F1 as "score"."""
+        """Return each subset's two accuracies and F1, and the mean F1 as "score"."""
         matches: dict[str, tuple[list[float], list[float]]] = {}
         for item, judgement in zip(items, judged.judgements, strict=True):
             match = judgement.first_wrong is not None and judgement.first_wrong == item.first_wrong

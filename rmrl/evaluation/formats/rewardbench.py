@@ -3,11 +3,10 @@ allenai/reward-bench.
 
 A row holds prompt, chosen, rejected, subset and id. A pair is won where the chosen response scores
 higher. Equal scores are lost (scripts/run_rm.py). For judges that write a verdict the benchmark
-counts one that names neither response as half right (scripts/run_generative.py). Here a tie is
-lost unless eval.ties=share, and no verdict is always lost. A section is the mean of its subsets
-weighted by EXAMPLE_COUNTS (rewardbench/constants.py), where math-prm has the weight of all code
-subsets together (calculate_scores_per_section in rewardbench/utils.py). The score is the mean of
-the sections.
+counts one that names neither response as half right (scripts/run_generative.py). Here a tie is lost
+unless eval.ties=share, and no verdict is always lost. A section is the mean of its subsets weighted
+by EXAMPLE_COUNTS (rewardbench/constants.py), where math-prm weighs as much as all code subsets
+together (calculate_scores_per_section in rewardbench/utils.py). The score is the sections' mean.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class RewardBench(Format):
         return pair(row, names=("chosen", "rejected"), good=frozenset({0}), subset=subset)
 
     def figures(self, items: Sequence[Item], judged: Judged) -> Figures:
-        """Return the score of each section that has rows, and their mean as "score"."""
+        """Return each section's score where it has rows, and their mean as "score"."""
         del items
         accuracies = subset_means(judged.outcomes)
         sections: dict[str, float] = {}

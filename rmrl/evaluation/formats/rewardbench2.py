@@ -2,8 +2,8 @@
 allenai/reward-bench.
 
 A row holds prompt, chosen (list), rejected (list), subset and id. Outside the subset Ties one
-response of four is right. Where it shares the highest score with others it counts 1 / (number of
-those) (rewardbench/utils.py, reroll_and_score_dataset).
+response in four is right. Where it shares the highest score with others it counts 1 / (how many
+share it) (rewardbench/utils.py, reroll_and_score_dataset).
 
 In the subset Ties an id is "ref:<prompt>" (one right response) or "tied:<prompt>" (several). With
 m = min(right) - max(wrong) and d = max(right) - min(right) of a row's scores:
@@ -74,15 +74,15 @@ class RewardBench2(Format):
 
 @dataclass(frozen=True, slots=True)
 class _Margins:
-    """Smallest right minus largest wrong score of a row, and the range of its right scores."""
+    """A row's smallest right minus largest wrong score, and its right scores' range."""
 
     between: float
     among: float
 
 
 def ties_score(items: Sequence[Item], outcomes: Sequence[Outcome]) -> float | None:
-    """Return the weighted score of the subset Ties. None without both sorts of rows or where a row
-    has no scores."""
+    """Return the subset Ties' weighted score. None without both row sorts or where a row has no
+    scores."""
     kinds: dict[str, dict[str, _Margins]] = {"ref": {}, "tied": {}}
     for outcome in outcomes:
         kind, _, prompt = items[outcome.item].id.partition(":")

@@ -57,8 +57,8 @@ class RMBench(Format):
         )
 
     def figures(self, items: Sequence[Item], judged: Judged) -> Figures:
-        """Return domain and level accuracies; "score" is the mean of the domains, the two parts of
-        safety counting as one."""
+        """Return domain and level accuracies; "score" is the domains' mean, safety's two parts
+        counting as one."""
         del items
         credits: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
         for outcome in judged.outcomes:
@@ -78,7 +78,7 @@ class RMBench(Format):
 
 
 def _over_domains(values: Mapping[str, float]) -> float | None:
-    """Mean over domains, of which safety-refuse and safety-response are one."""
+    """Mean over domains, safety-refuse and safety-response being one."""
     merged: defaultdict[str, list[float]] = defaultdict(list)
     for domain, value in values.items():
         merged[domain.partition("-")[0]].append(value)

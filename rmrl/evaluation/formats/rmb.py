@@ -2,8 +2,8 @@
 
 Pairwise_set: pair_uid, conversation_input, chosen {answer}, reject {answer}, category_path.
 BoN_set: bon_uid, conversation_input, bon_best {answer}, loser_list [{answer}], category_path; won
-where the best response scores higher than every loser. The first part of a path below the set names
-the goal (Helpfulness, Harmlessness).
+where the best response scores higher than every loser. A path's first part below the set names the
+goal (Helpfulness, Harmlessness).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RMB(Format):
         )
 
     def figures(self, items: Sequence[Item], judged: Judged) -> Figures:
-        """Return the accuracy of each set and goal, such as "BoN_set/Helpfulness"."""
+        """Return the accuracy for each set and goal, such as "BoN_set/Helpfulness"."""
         del items
         credits: defaultdict[str, list[float]] = defaultdict(list)
         for outcome in judged.outcomes:

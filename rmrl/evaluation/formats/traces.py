@@ -1,4 +1,4 @@
-"""Stored traces of agents beside the rewards that their environment gave.
+"""Agents' stored traces beside the rewards that their environment gave.
 
 prompt, response            read as `rmrl.data.traces` says; with several traces in a row, responses
 score_env.reward            the number that the environment trains on (data.columns.value)

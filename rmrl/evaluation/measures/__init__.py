@@ -1,4 +1,4 @@
-"""Statistics of a judge: shares with intervals, agreement, calibration, length, weights.
+"""A judge's statistics: shares with intervals, agreement, calibration, length, weights.
 
 Wilson intervals, the bootstrap and correlations come from scipy, kappa, the reliability curve, the
 Brier score and regressions from scikit-learn. Krippendorff's alpha and the expected calibration

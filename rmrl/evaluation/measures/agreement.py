@@ -1,4 +1,4 @@
-"""Agreement of raters: Cohen's kappa for two, Krippendorff's alpha for any number with gaps."""
+"""How far raters agree: Cohen's kappa for two, Krippendorff's alpha for any number with gaps."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
 
 
 def nominal(a: Hashable, b: Hashable) -> float:
-    """Difference of categories: 0 or 1."""
+    """How categories differ: 0 or 1."""
     return float(a != b)
 
 
 def interval(a: float, b: float) -> float:
-    """Difference of numbers, squared."""
+    """How numbers differ, squared."""
     return (a - b) ** 2
 
 
@@ -40,7 +40,7 @@ def alpha(
 
     Each unit holds one rating per rater, None where a rater has none. A unit with fewer than two
     ratings does not count. With the coincidences o_ck of the ordered pairs of ratings within units,
-    a unit of m ratings giving each of its pairs the weight 1 / (m - 1), their sums n_c and n:
+    a unit with m ratings giving each pair the weight 1 / (m - 1), their sums n_c and n:
 
         alpha = 1 - (n - 1) sum_ck o_ck d(c, k) / sum_ck n_c n_k d(c, k)
 

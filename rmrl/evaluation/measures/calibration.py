@@ -14,7 +14,7 @@ from rmrl.evaluation.judgements import Outcome
 
 
 def of_choices(outcomes: Sequence[Outcome], *, bins: int) -> dict[str, Any] | None:
-    """Calibration of choices by scores: the confidence in the first place is its share in a softmax
+    """How scores calibrate choices: the confidence in the first place is its share in a softmax
     over the candidates' scores, for a pair 1 / (1 + exp(-difference)) as the Bradley-Terry model
     has it.
 

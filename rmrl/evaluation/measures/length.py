@@ -40,11 +40,11 @@ def controls(items: Sequence[Item], *, seed: int) -> dict[str, list[Judgement]]:
 def length_bias(
     items: Sequence[Item], outcomes: Sequence[Outcome], *, confidence: float, seed: int
 ) -> dict[str, Any] | None:
-    """Compare a judge's choices of pairs with length in characters. None without such pairs.
+    """Compare which response a judge chooses with length in characters. None without such pairs.
 
-    {picks_longer, label_longer: shares of the verdicts and of the labels that name the longer one;
-    better_is_longer, better_is_shorter: accuracy where that holds; spearman: rank correlation of
-    the differences in score and length, None without scores}
+    {picks_longer, label_longer: which share names the longer one among verdicts and among labels;
+    better_is_longer, better_is_shorter: accuracy where that holds; spearman: rank correlation
+    between the differences in score and length, None without scores}
     """
     picks: list[float] = []
     labels: list[float] = []
@@ -77,8 +77,8 @@ def length_bias(
 
 
 def longer_response(item: Item, outcome: Outcome) -> int | None:
-    """Return the number of the longer response of a labelled pair. None where both are equally long
-    or the comparison is not of a pair with one right response."""
+    """Return the longer response's number in a labelled pair. None where both are equally long or
+    the comparison is no pair with one right response."""
     comparison = outcome.comparison
     if len(comparison.candidates) != 2 or len(comparison.good) != 1:
         return None

@@ -1,8 +1,8 @@
 """Pressure: what people (or a gold reward) say about a judge's favourite response among n.
 
-A judge may be right about most pairs and wrong about the responses that it likes best of all. The
-curve over n shows that: gold rises, then falls where the judge is pressed further than it knows
-(Gao et al. 2022, arXiv:2210.10760).
+A judge may be right about most pairs and wrong about the responses that it likes best. The curve
+over n shows that: gold rises, then falls where the judge is pressed further than it knows (Gao et
+al. 2022, arXiv:2210.10760).
 """
 
 from __future__ import annotations

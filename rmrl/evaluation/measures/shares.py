@@ -18,8 +18,8 @@ _RESAMPLES = 2000
 def clustered_share(
     values_N: np.ndarray, prompts_N: np.ndarray, *, confidence: float
 ) -> dict[str, Any]:
-    """Return the mean of values in 0 .. 1 of responses to the prompts numbered `prompts_N`, as
-    `share` does, with Wilson's interval of as many independent responses as they tell as much as
+    """Return the mean over values in 0 .. 1 of responses to the prompts numbered `prompts_N`, as
+    `share` does, with Wilson's interval for as many independent responses as they tell as much as
     (`independent`)."""
     value = float(values_N.mean())
     n = independent_count(values_N, prompts_N)
@@ -37,7 +37,7 @@ def clustered_share(
 
 
 def share(credits: Sequence[float], *, confidence: float, seed: int) -> dict[str, Any]:
-    """Return the mean of credits in 0 .. 1 with an interval: {value, low, high, count, interval}.
+    """Return the mean over credits in 0 .. 1 with an interval: {value, low, high, count, interval}.
 
     Wilson's score interval (Wilson 1927) where every credit is 0 or 1, else the percentile
     bootstrap of the mean, since a tie that counts half is no Bernoulli trial. Null without credits.

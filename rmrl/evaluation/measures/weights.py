@@ -1,5 +1,5 @@
-"""The weights of several rewards that fit people's choices best, judged on choices that the fit has
-not seen."""
+"""The weights with which several rewards fit people's choices best, judged on choices that the fit
+has not seen."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def best_weights(
     outcomes: Mapping[str, Sequence[Outcome]], *, confidence: float, seed: int
 ) -> dict[str, Any] | None:
     """Return {weights (of the scores as they are, absolute values adding up to 1), count, accuracy
-    in cross-validation, equal: accuracy of equally weighted standardized scores, single: of each
+    in cross-validation, equal: accuracy with equally weighted standardized scores, single: by each
     reward alone}, over the pairs that every reward scored.
 
-    A logistic regression without intercept on differences of scores: P(a beats b) = sigmoid(sum_c
-    w_c (s_ca - s_cb)), each pair in both directions. None for fewer than two rewards or fewer than
-    50 pairs.
+    A logistic regression without intercept on score differences: P(a beats b) = sigmoid(sum_c w_c
+    (s_ca - s_cb)), each pair in both directions. None for fewer than two rewards or fewer than 50
+    pairs.
     """
     names = list(outcomes)
     differences_NC = score_differences(list(outcomes.values()))
@@ -56,8 +56,8 @@ def best_weights(
 
 
 def score_differences(columns: Sequence[Sequence[Outcome]]) -> np.ndarray:
-    """Return the score of the better response minus that of the other one, float64 [N, C], for the
-    N pairs that all C rewards scored."""
+    """Return the better response's score minus the other one's, float64 [N, C], for the N pairs
+    that all C rewards scored."""
     rows: list[list[float]] = []
     for outcomes in zip(*columns, strict=True):
         comparison = outcomes[0].comparison

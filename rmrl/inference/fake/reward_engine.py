@@ -1,8 +1,7 @@
 """A reward engine without a model: deterministic, instant, and able to fail on request. For tests
 and dry runs.
 
-Entries of `spec.kwargs`; "the prompt" is the request's tokens joined by spaces, and any of its
-texts:
+Entries in `spec.kwargs`; "the prompt" is the request's tokens joined by spaces, and any text in it:
     text             text of every sample (default: a digit derived from the prompt's tokens)
     texts            {substring of the prompt's tokens: text}: the first entry in the prompt takes
       precedence over `text`
@@ -77,8 +76,8 @@ def token_value(token_ids: Sequence[int]) -> float:
 
 
 def word_vector(text: str) -> tuple[float, ...]:
-    """Return 32 numbers of length 1: the mean direction of the text's words, independent of their
-    order and case; texts that share words are similar."""
+    """Return 32 numbers of length 1: the text's words' mean direction, whatever their order and
+    case; texts that share words are similar."""
     words = text.lower().split() or [""]
     digests = [hashlib.sha256(word.encode()).digest() for word in words]
     means = [sum(column) / len(words) - 127.5 for column in zip(*digests, strict=True)]
@@ -169,8 +168,8 @@ class FakeEngine:
         return self._labelled(requests, int(self._script.get("labels", 1)))
 
     def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]:
-        """Return scripted values, or those of the tokens up to and with each position, for each
-        label."""
+        """Return scripted values, or the value that the tokens have up to and with each position,
+        for each label."""
         self._begin("token_logits")
         labels = int(self._script.get("labels", 1))
         outputs: list[TokenOutput] = []
@@ -244,8 +243,8 @@ class FakeEngine:
         self._state = "awake"
 
     def resident_bytes(self) -> int:
-        """The stated bytes where there are any; else 1 GiB awake, half of it at level 1, nothing at
-        level 2."""
+        """The stated bytes where there are any; else 1 GiB awake, half at level 1, nothing at level
+        2."""
         awake, asleep = self.stated_bytes(self.spec)
         if awake or asleep:
             measured = int(self._script.get("measured_away_bytes", asleep))
@@ -279,8 +278,8 @@ class FakeEngine:
         return 0 < len(request.token_ids) <= self.context_length
 
     def _failure(self, prompt: Iterable[str]) -> dict[str, Any]:
-        """Return `failure` and `detail` of the first scripted failure whose substring is in one of
-        the texts, empty if there is none."""
+        """Return the first scripted `failure` and `detail` whose substring is in a text, empty if
+        there is none."""
         texts = list(prompt)
         for part, status in self._failures.items():
             if any(part in text for text in texts):
@@ -330,7 +329,7 @@ class FakeEngine:
         return outputs
 
     def _labels_of(self, token_ids: Sequence[int], adapter: str, labels: int) -> tuple[float, ...]:
-        """Return the value of the tokens for each label. Its sign alternates."""
+        """Return the tokens' value for each label. Its sign alternates."""
         value = self._worth(token_ids, adapter)
         return tuple(itertools.islice(itertools.cycle((value, -value)), labels))
 

@@ -40,7 +40,7 @@ class FakeRollout:
     """A `RolloutEngine`. Equal seed, prompt, sample number and policy version give equal tokens;
     logprobs are uniform.
 
-    `published` lists the paths of `load_weights`, `log` the other calls.
+    `published` lists `load_weights`' paths, `log` the other calls.
     """
 
     answers: ClassVar[bool] = True
@@ -99,7 +99,7 @@ class FakeRollout:
             )
 
     async def answer(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
-        """Return the scripted text for each sample; equal log-probabilities of `choice_tokens`."""
+        """Return the scripted text for each sample; equal log-probabilities for `choice_tokens`."""
         self.log.append(f"answer {len(requests)}")
         if self._state != "awake":
             raise not_ready(self._state)
@@ -117,7 +117,7 @@ class FakeRollout:
         return outputs
 
     def progress(self) -> int:
-        """Return the number of samples and answers so far."""
+        """Return how many samples and answers there were so far."""
         return self._samples + self._answered
 
     async def load_weights(self, path: str, *, version: int) -> None:
@@ -137,7 +137,7 @@ class FakeRollout:
             self._state = "awake"
 
     async def resident_bytes(self) -> int:
-        """Return 1 GiB awake, half of it at level 1, nothing at level 2."""
+        """Return 1 GiB awake, half at level 1, nothing at level 2."""
         return {"awake": _BYTES, "asleep 1": _BYTES // 2}.get(self._state, 0)
 
     async def shutdown(self) -> None:

@@ -1,4 +1,4 @@
-"""LoRA adapters in a transformers model, through peft: one of them is active, or none."""
+"""LoRA adapters in a transformers model, through peft: one is active, or none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HEADS = ("score", "classifier")
 
 
 def adapter_problem(adapter: Adapter, runner: str) -> str:
-    """Why the adapter cannot run here on a model of that kind. "": it can."""
+    """Why the adapter cannot run here on such a model. "": it can."""
     if runner == "embed":
         return "this engine makes no embeddings"
     if importlib.util.find_spec("peft") is None:
@@ -22,7 +22,7 @@ def adapter_problem(adapter: Adapter, runner: str) -> str:
 
 
 def stored_modules(adapter: Adapter) -> list[str]:
-    """Return the modules that the adapter replaces as a whole, of those that its file holds."""
+    """Return the modules in the adapter's file that it replaces as a whole."""
     stored: list[str] = []
     for module in dict.fromkeys((*adapter.full_modules, *_HEADS)):
         for tensor in adapter.tensors:
@@ -33,8 +33,8 @@ def stored_modules(adapter: Adapter) -> list[str]:
 
 
 class Adapters:
-    """The adapters of one model, injected into it in place. Layers without one, and all of them
-    while none is active, compute as before."""
+    """One model's adapters, injected into it in place. Layers without one, and all while none is
+    active, compute as before."""
 
     def __init__(self, model: Any, folders: Sequence[str]) -> None:
         """Raises what peft raises for a folder that does not fit the model, ValueError for one of

@@ -1,5 +1,5 @@
-"""A torch module that can be put to sleep and woken, for engines without memory management of their
-own."""
+"""A torch module that can be put to sleep and woken, for engines without their own memory
+management."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from rmrl.inference.vllm.worker_extension import resident_bytes
 
 
 class ResidentModel:
-    """Owner of the module that `load` returns (on `spec.device`), with the states of a
-    `RewardEngine`."""
+    """Owns the module that `load` returns (on `spec.device`), with a `RewardEngine`'s states."""
 
     def __init__(self, spec: EngineSpec, load: Callable[[], Any]) -> None:
         self._spec = spec
@@ -66,7 +65,6 @@ class ResidentModel:
         return "awake"
 
     def resident_bytes(self) -> int:
-        """See `RewardEngine.resident_bytes`."""
         if self._spec.device == "cuda":
             return torch.cuda.memory_reserved()
         return resident_bytes()

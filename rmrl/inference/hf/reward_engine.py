@@ -1,5 +1,5 @@
-"""Reference implementation of a reward engine on transformers: padded batches, sorted by length.
-Slow, and easy to believe.
+"""Reference reward engine on transformers: padded batches, sorted by length. Slow, and easy to
+believe.
 
 The last real token is found by the attention mask. Searching for the pad token instead, as model
 classes do, goes wrong for the many checkpoints whose pad token is their end token.
@@ -117,7 +117,7 @@ class HFEngine:
         )
 
     def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]:
-        """Return raw logits of every label at the requested positions; batches as in
+        """Return every label's raw logits at the requested positions; batches as in
         `label_logits`."""
 
         def run(fitting: list[PoolingRequest]) -> list[TokenOutput]:
@@ -160,11 +160,9 @@ class HFEngine:
         self._resident.wake()
 
     def resident_bytes(self) -> int:
-        """See `RewardEngine.resident_bytes`."""
         return self._resident.resident_bytes()
 
     def progress(self) -> int:
-        """See `RewardEngine.progress`."""
         return self._progress.count
 
     def ping(self) -> str:
@@ -234,7 +232,7 @@ class HFEngine:
         requests: Sequence[Any],
         compute: Callable[[Any, list[Any]], list[Any]],
     ) -> list[Any]:
-        """Return one result of `compute` per request, in order."""
+        """Return one `compute` result per request, in order."""
         model = self._resident.awake()
         results: list[Any] = [None] * len(requests)
         max_rows = 1 if self.spec.batch_invariant else self.spec.max_num_seqs
@@ -348,7 +346,7 @@ def _position_logits(
 
 
 def _token_logprobs(model: Any, requests: Sequence[LogprobsRequest]) -> list[LogprobsOutput]:
-    """Return the log-probabilities of each row's tokens from `start` on, by a softmax in float32.
+    """Return each row's token log-probabilities from `start` on, by a softmax in float32.
 
     Logits are computed from the earliest token on that predicts a wanted one.
     """

@@ -34,7 +34,7 @@ class HFRollout:
     output is refused.
 
     All methods belong to one event loop. Calls may overlap: batches and new weights take turns on
-    one thread, because torch has one random state and the model one set of weights.
+    one thread, because torch has one random state and the model its weights once.
     """
 
     sleeps_on: ClassVar[tuple[str, ...]] = ("cuda",)
@@ -75,7 +75,7 @@ class HFRollout:
                 yield generation
 
     async def load_weights(self, path: str, *, version: int) -> None:
-        """Copy in the tensors of a weight file. Later samples carry `version`."""
+        """Copy in a weight file's tensors. Later samples carry `version`."""
         refuse_missing(path)
         await self._run(self._copy_weights, path, version)
 

@@ -36,8 +36,7 @@ _UNCUT = 1 << 30
 
 
 class SentenceTransformersEngine:
-    """A `RewardEngine` for runner=embed. `spec.kwargs` reach the constructor of
-    `SentenceTransformer`.
+    """A `RewardEngine` for runner=embed. `spec.kwargs` reach `SentenceTransformer`'s constructor.
 
     Supported settings: dtype, max_model_len, max_num_seqs, max_num_batched_tokens and
     batch_invariant. On CPU it embeds a text at a time in any case: that takes no longer there
@@ -128,11 +127,9 @@ class SentenceTransformersEngine:
         self._resident.wake()
 
     def resident_bytes(self) -> int:
-        """See `RewardEngine.resident_bytes`."""
         return self._resident.resident_bytes()
 
     def progress(self) -> int:
-        """See `RewardEngine.progress`."""
         return self._progress.count
 
     def ping(self) -> str:

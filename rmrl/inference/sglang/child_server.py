@@ -2,7 +2,7 @@
 
 Run as a program, this file is the guard between the two: it starts the command and waits until
 either the command ends or its own standard input does, which happens when the starting process
-closes it or dies. It imports nothing of the package.
+closes it or dies. It imports nothing from the package.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GRACE_S = 10.0
 
 
 class ChildServer:
-    """One command, with all it starts, in a process group of its own."""
+    """One command, with all it starts, in its own process group."""
 
     def __init__(
         self, command: Sequence[str], env: Mapping[str, str], *, grace_s: float = GRACE_S
@@ -39,11 +39,11 @@ class ChildServer:
 
     @property
     def pid(self) -> int:
-        """Process id of the guard, whose descendants are the server."""
+        """The guard's process id, whose descendants are the server."""
         return self._guard.pid
 
     def resident_bytes(self) -> int:
-        """Return the resident memory of all its processes; 0 once it has ended."""
+        """Return all its processes' resident memory; 0 once it has ended."""
         import psutil  # not at the top: the guard does not use it
 
         try:
@@ -58,7 +58,7 @@ class ChildServer:
         return self._guard.poll() is None
 
     def last_words(self, characters: int = 1500) -> str:
-        """Return the end of its output."""
+        """Return its last output."""
         size = self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, size - characters))
         return self._log.read().decode("utf-8", "replace").strip()

@@ -24,8 +24,8 @@ _META = re.compile(r"([.^$*+?{}\[\]\\|()])")
 
 
 def launch_command(options: Mapping[str, Any], kwargs: Mapping[str, Any]) -> list[str]:
-    """Return the command line of a server on 127.0.0.1. `options`: those of rmrl, by the server's
-    names; `kwargs`: the user's, which take precedence.
+    """Return a command line for a server on 127.0.0.1. `options`: rmrl's, by the server's names;
+    `kwargs`: the user's, which take precedence.
 
     True is a flag, False and None leave an option out: {"attention_backend": "triton"} ->
       --attention-backend triton.
@@ -45,7 +45,7 @@ def launch_command(options: Mapping[str, Any], kwargs: Mapping[str, Any]) -> lis
 
 
 def server_environment(*, device: str, threads: int) -> dict[str, str]:
-    """Return all variables of a server's process.
+    """Return all variables for a server's process.
 
     SGLANG_RETURN_ORIGINAL_LOGPROB is removed: with it, log-probabilities would be those before the
     temperature.
@@ -60,7 +60,7 @@ def server_environment(*, device: str, threads: int) -> dict[str, str]:
 def sampling_parameters(
     sampling: Sampling, *, n: int, max_new_tokens: int, seed: int | None
 ) -> dict[str, Any]:
-    """Return `sampling_params` of a post to /generate. Every setting is present: SGLang's own
+    """Return `sampling_params` for a post to /generate. Every setting is present: SGLang's own
     defaults come from the checkpoint.
 
     A server heeds `seed` only under --enable-deterministic-inference.
@@ -91,7 +91,7 @@ def sampling_parameters(
 
 
 def refusal(answer: httpx.Response) -> str:
-    """Return the reason of a server's refusal: its errors are {"error": {"message": ...}}."""
+    """Return a server's reason to refuse: its errors are {"error": {"message": ...}}."""
     try:
         message: Any = answer.json()
     except ValueError:

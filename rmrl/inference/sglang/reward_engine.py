@@ -124,7 +124,7 @@ class SGLangEngine:
         return list(map(only_label, self.label_logits(requests)))
 
     def label_logits(self, requests: Sequence[PoolingRequest]) -> list[LabelOutput]:
-        """See `RewardEngine.label_logits`; posts of `max_num_seqs` sequences."""
+        """See `RewardEngine.label_logits`; posts with `max_num_seqs` sequences."""
         self._connected()
         size = self.spec.max_num_seqs
 
@@ -200,7 +200,7 @@ class SGLangEngine:
         self._asleep = 0
 
     def resident_bytes(self) -> int:
-        """CPU: resident memory of the server's processes; CUDA: weights and KV cache by the
+        """CPU: resident memory in the server's processes; CUDA: weights and KV cache by the
         server's own figures, 0 while they are released."""
         if self.spec.device == "cpu":
             return self._server.process_bytes()
@@ -209,7 +209,6 @@ class SGLangEngine:
         return device_bytes(self._get("/get_server_info"))
 
     def progress(self) -> int:
-        """See `RewardEngine.progress`."""
         return self._progress.count
 
     def ping(self) -> str:

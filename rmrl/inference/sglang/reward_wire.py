@@ -1,5 +1,4 @@
-"""Messages to and from SGLang's native server: its command line, the bodies of its posts, its
-answers."""
+"""Messages to and from SGLang's native server: its command line, its posts' bodies, its answers."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ def launch_command(spec: EngineSpec, port: int) -> list[str]:
 
 
 def generate_body(request: GenerateRequest) -> dict[str, Any]:
-    """Return the body of a post to /generate."""
+    """Return a post's body for /generate."""
     sampling = request.sampling
     params = sglang.sampling_parameters(
         sampling, n=sample_count(sampling), max_new_tokens=sampling.max_tokens, seed=sampling.seed
@@ -54,7 +53,7 @@ def generate_body(request: GenerateRequest) -> dict[str, Any]:
 
 
 def text_output(sample: Mapping[str, Any], request: GenerateRequest) -> TextOutput:
-    """Read one sample of an answer of /generate."""
+    """Read one sample in /generate's answer."""
     meta = sample.get("meta_info", {})
     tokens = (len(request.token_ids), int(meta.get("completion_tokens", 0)))
     finish = meta.get("finish_reason") or {}
@@ -87,7 +86,7 @@ def _choice_logprobs(meta: Mapping[str, Any], request: GenerateRequest) -> tuple
 
 
 def label_output(row: Mapping[str, Any], tokens: int) -> LabelOutput:
-    """Read one row of an answer of /classify: `embedding` has one entry for each label."""
+    """Read one row in /classify's answer: `embedding` has one entry for each label."""
     embedding = row.get("embedding")
     values: list[Any] = embedding if isinstance(embedding, list) else [embedding]
     if values and all(isinstance(value, int | float) for value in values):
@@ -97,7 +96,7 @@ def label_output(row: Mapping[str, Any], tokens: int) -> LabelOutput:
 
 
 def sample_count(sampling: Sampling) -> int:
-    """Number of samples to request: greedy ones are equal, so one is drawn and repeated."""
+    """How many samples to request: greedy ones are equal, so one is drawn and repeated."""
     if sampling.temperature == 0:
         return 1
     return sampling.n

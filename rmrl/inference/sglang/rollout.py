@@ -14,9 +14,9 @@ live SGLang. vLLM is the engine that is measured.
     anything else      an option of `python -m sglang.launch_server`: {attention_backend: triton} ->
       --attention-backend triton
 
-Logprobs are those of training: log softmax(logits / temperature)[token], before top-k and top-p,
-which is what SGLang returns unless SGLANG_RETURN_ORIGINAL_LOGPROB is set in its environment. Seeds
-count under {enable_deterministic_inference: true} only. Else equal seeds give different samples.
+Logprobs are training's: log softmax(logits / temperature)[token], before top-k and top-p, which is
+what SGLang returns unless SGLANG_RETURN_ORIGINAL_LOGPROB is set in its environment. Seeds count
+under {enable_deterministic_inference: true} only. Else equal seeds give different samples.
 `kv_cache_bytes` has no counterpart. Sleeping frees memory on CUDA, with --enable-memory-saver.
 """
 
@@ -163,7 +163,7 @@ class SGLangRollout(TaggedSleep):
             await self._abandon(tasks, samples)
 
     async def load_weights(self, path: str, *, version: int) -> None:
-        """Replace the weights by those of a weight file. Later samples carry `version`.
+        """Replace the weights by a weight file's. Later samples carry `version`.
 
         Works on a sleeping engine too: its weights are restored, its KV cache stays freed until
         `wake`. Samples in progress are paused, continue under the new weights with their cached
@@ -204,7 +204,7 @@ class SGLangRollout(TaggedSleep):
         self._asleep = {WEIGHTS, KV_CACHE}
 
     async def resident_bytes(self) -> int:
-        """CPU: resident memory of the server's processes; CUDA: weights and KV cache by the
+        """CPU: resident memory in the server's processes; CUDA: weights and KV cache by the
         server's own figures, without released ones."""
         if self.settings.device == "cpu":
             return self._server.process_bytes()
@@ -287,7 +287,7 @@ class SGLangRollout(TaggedSleep):
         self, path: str, body: Mapping[str, Any], *, timeout_s: float | None = None
     ) -> Any:
         """Return the parsed answer, None where it is empty or no JSON is expected. `timeout_s`:
-        math.inf for no limit, None for that of a weight exchange."""
+        math.inf for no limit, None for a weight exchange's."""
         http = self._connected()
         limit = timeout_s or self._load_timeout_s
         try:

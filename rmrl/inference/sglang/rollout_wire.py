@@ -1,4 +1,4 @@
-"""Messages to and from a rollout server of SGLang: its command line, the bodies of its posts, its
+"""Messages to and from an SGLang rollout server: its command line, its posts' bodies, its
 samples."""
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ def launch_command(settings: RolloutEngineSettings, port: int) -> list[str]:
 def generate_body(
     sample: Sample, prompt: Sequence[int], sampling: Sampling, *, room: int
 ) -> dict[str, Any]:
-    """Return the body of a post to /generate for one sample of at most `room` tokens.
+    """Return a post's body for /generate, for one sample with at most `room` tokens.
 
-    Each sample is a request of its own: it has its own seed and is returned when it is
-    finished. The server's prefix cache reads a prompt once for its whole group.
+    Each sample is its own request: it has its own seed and is returned when it is finished. The
+    server's prefix cache reads a prompt once for its whole group.
     """
     tokens = min(sampling.max_tokens, room)
     params = sglang.sampling_parameters(sampling, n=1, max_new_tokens=tokens, seed=sample.seed)

@@ -25,7 +25,7 @@ _GIBIBYTE = 2**30
 
 @dataclass(slots=True, kw_only=True)
 class Server:
-    """Launch, health and memory of one server. Methods block; `start` may run in a thread."""
+    """One server's launch, health and memory. Methods block; `start` may run in a thread."""
 
     model: str
     """What it is to serve, for error texts, e.g. the policy 'Qwen/Qwen3-4B'."""
@@ -43,7 +43,7 @@ class Server:
     _stopped: bool = False
 
     def open(self, command: Callable[[int], list[str]], *, not_installed: str) -> str:
-        """Return the address of the running server, or of one started with `command(port)`.
+        """Return the running server's address, or start one with `command(port)`.
 
         Raises EngineLoadError(not_installed) where SGLang would have to be started and is missing.
         """
@@ -91,21 +91,21 @@ class Server:
         return self.child is not None and not self.child.alive()
 
     def printed(self) -> str:
-        """The end of an error text: the last words of the server that was started here."""
+        """An error text's end: the last words that a server started here wrote."""
         return "" if self.child is None else f"; it printed: {self.child.last_words()}"
 
     @property
     def saves_memory(self) -> bool:
-        """Sleeping frees memory of its device."""
+        """Sleeping frees memory on its device."""
         return bool(self.info.get("enable_memory_saver"))
 
     @property
     def keeps_weights(self) -> bool:
-        """Sleeping keeps a copy of the weights in host memory."""
+        """Sleeping keeps the weights in host memory too."""
         return bool(self.info.get("enable_weights_cpu_backup"))
 
     def process_bytes(self) -> int:
-        """Resident memory of the processes that were started here."""
+        """Resident memory in all processes that were started here."""
         return 0 if self.child is None else self.child.resident_bytes()
 
     def stop(self) -> None:
@@ -120,7 +120,7 @@ class Server:
 
 
 def device_bytes(info: Mapping[str, Any], *, freed: Collection[str] = ()) -> int:
-    """Weights and KV cache by the server's own figures, without those of `freed`."""
+    """Weights and KV cache by the server's own figures, without those in `freed`."""
     gibibytes = 0.0
     for state in info.get("internal_states") or ():
         usage = state.get("memory_usage", {}) if isinstance(state, Mapping) else {}

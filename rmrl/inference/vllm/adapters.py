@@ -1,7 +1,7 @@
-"""LoRA adapters on a vLLM engine: what it can run, the arguments it needs for that, and the adapter
-of each request. Imports nothing heavy.
+"""LoRA adapters on a vLLM engine: what it can run, the arguments it needs for that, and each
+request's adapter. Imports nothing heavy.
 
-vLLM's prefix cache keeps adapters apart by itself: their names are a part of a block's hash.
+vLLM's prefix cache keeps adapters apart by itself: their names are in a block's hash.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FEATURES = {
 
 
 def adapter_problem(adapter: Adapter, runner: str) -> str:
-    """Why vLLM cannot run the adapter on a model of that kind. "": it can."""
+    """Why vLLM cannot run the adapter on such a model. "": it can."""
     version = compat.installed_version()
     if version is not None and version < compat.ADAPTERS_SINCE:
         return (
@@ -52,7 +52,7 @@ def adapter_problem(adapter: Adapter, runner: str) -> str:
 
 
 def adapter_arguments(spec: EngineSpec) -> dict[str, Any]:
-    """Return the engine arguments that the adapters of `spec` need, {} without any."""
+    """Return the engine arguments that `spec`'s adapters need, {} without any."""
     if not spec.adapters:
         return {}
     rank = max(read_adapter(folder).rank for folder in spec.adapters)
@@ -67,7 +67,7 @@ def adapter_arguments(spec: EngineSpec) -> dict[str, Any]:
 
 
 def lora_requests(spec: EngineSpec, requests: Sequence[Any]) -> list[Any] | None:
-    """Return vLLM's LoRARequest of each request, None for one without an adapter; None where the
+    """Return vLLM's LoRARequest for each request, None for one without an adapter; None where the
     engine has no adapters."""
     if not spec.adapters:
         return None

@@ -1,4 +1,4 @@
-"""Settings of rmrl as arguments of a vLLM engine, for CPU and CUDA. Imports nothing heavy."""
+"""rmrl's settings as arguments for a vLLM engine, for CPU and CUDA. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def engine_arguments(
     chunks: bool = False,
 ) -> dict[str, Any]:
     """Return keyword arguments for `vllm.LLM` and `vllm.EngineArgs`. `settings.kwargs` replace or
-    join those built here; `tokenizer` None: that of the checkpoint; `chunks`: a prompt may be read
-    in several steps."""
+    join those built here; `tokenizer` None: the checkpoint's; `chunks`: a prompt may be read in
+    several steps."""
     step_tokens = max(settings.max_num_batched_tokens, settings.max_num_seqs)
     if not chunks:
         # A step must be able to hold one whole sequence: encoders cannot be cut into chunks.

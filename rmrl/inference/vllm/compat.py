@@ -1,8 +1,8 @@
-"""Uses of vLLM beyond its documented interface, or that differ from version to version.
+"""vLLM used beyond its documented interface, or that differ from version to version.
 
-`USES` lists every name of vLLM that rmrl imports, with what it takes from it. A test compares the
+`USES` lists every name that rmrl imports from vLLM, with what it takes from it. A test compares the
 list with the installed vLLM and with the imports in rmrl, and `scripts/vllm_contract.py` compares
-the list with the sources of other releases. Imports nothing heavy.
+the list with other releases' sources. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ after every transfer, as a comment in the code of 0.28 says."""
 ITER_FULL_SINCE = Version("0.33")
 """First release whose WeightSource has a cached `metadata` and is iterated by `iter_full`."""
 GRAPH_OFFLOAD_SINCE = Version("0.32")
-"""First release that frees the memory of CUDA graphs while it sleeps."""
+"""First release that frees CUDA graphs' memory while it sleeps."""
 PAIRS_SINCE = Version("0.32")
 """Release whose scores of pairs with token types were tested and right. The same test failed with
 0.24; why was not looked into."""
@@ -58,7 +58,7 @@ NEWER = frozenset({"sleep_mode_offload_cudagraph"})
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A name of vLLM that rmrl uses."""
+    """A name that rmrl uses from vLLM."""
 
     name: str
     """module:attribute."""
@@ -74,7 +74,7 @@ class Use:
     """First release in which rmrl uses this name no longer, or in another way."""
 
     def in_release(self, version: Version) -> bool:
-        """Return whether rmrl uses the name in this way with that release of vLLM."""
+        """Return whether rmrl uses the name in this way with that vLLM release."""
         return self.since <= version and (self.until is None or version < self.until)
 
 
@@ -142,7 +142,6 @@ USES = (
     ),
     Use("vllm.v1.worker.gpu_worker:Worker", members=_TRANSFER_CALLS, since=TRANSFER_SINCE),
     Use("vllm.model_executor.layers.vocab_parallel_embedding:ParallelLMHead"),
-    Use("vllm.third_party:pynvml"),
     Use(
         "vllm.distributed.weight_transfer:WeightTransferTrainerFactory",
         members=("trainer_init(client, source)",),
@@ -200,7 +199,7 @@ def method_arguments(member: str) -> tuple[str, tuple[str, ...]]:
 
 
 def installed_version() -> Version | None:
-    """Return the version of the installed vLLM, without importing it. None: it is not installed."""
+    """Return the installed vLLM's version, without importing it. None: it is not installed."""
     for name in _DISTRIBUTIONS:
         try:
             return Version(importlib.metadata.version(name))
@@ -230,7 +229,7 @@ def version_problem() -> str:
 
 
 def refuse_version() -> None:
-    """Raise EngineLoadError where the vLLM of this process is too old."""
+    """Raise EngineLoadError where this process's vLLM is too old."""
     problem = version_problem()
     if problem:
         raise EngineLoadError(problem)
@@ -257,7 +256,7 @@ def pair_argument(token_type_ids: Sequence[int]) -> dict[str, Any]:
 
 
 def transfers_weights() -> bool:
-    """Return whether the installed vLLM has the training side of its weight transfer."""
+    """Return whether the installed vLLM has its weight transfer's training side."""
     version = installed_version()
     return version is not None and version >= TRANSFER_SINCE
 
@@ -275,7 +274,7 @@ def transport_problem(transport: str) -> str:
 
 
 def offloads_graphs() -> bool:
-    """Return whether the installed vLLM frees the memory of CUDA graphs while it sleeps."""
+    """Return whether the installed vLLM frees CUDA graphs' memory while it sleeps."""
     version = installed_version()
     return version is not None and version >= GRAPH_OFFLOAD_SINCE
 
@@ -293,16 +292,16 @@ def rated_at_once() -> int | None:
 
 
 def kept_asleep_bytes() -> int:
-    """Return the estimate of the device memory of CUDA graphs that a sleeping engine keeps, 0 where
-    they are freed."""
+    """Return roughly how much device memory a sleeping engine keeps for CUDA graphs, 0 where they
+    are freed."""
     if installed_version() is None or offloads_graphs():
         return 0
     return GRAPH_BYTES
 
 
 def known_arguments(arguments: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:
-    """Return the arguments without those of NEWER that this version of vLLM does not know.
-    `known`: fields of its EngineArgs."""
+    """Return the arguments without those in NEWER that this vLLM version does not know.
+    `known`: its EngineArgs' fields."""
     kept: dict[str, Any] = {
         name: value for name, value in arguments.items() if name in known or name not in NEWER
     }
@@ -331,8 +330,8 @@ def detokenized(
 ) -> str:
     """Return the text that vLLM's incremental detokenizer writes for `tokens` after `prompt`.
 
-    stop_terminated: the last token ended the sample and is no part of its text. `params`: the
-    sample's SamplingParams.
+    stop_terminated: the last token ended the sample and is not in its text. `params`: the sample's
+    SamplingParams.
     """
     from vllm.v1.engine.detokenizer import IncrementalDetokenizer
 

@@ -4,16 +4,16 @@ tied output heads and experts.
 vLLM's own CPU worker ignores `sleep`. On CUDA the stock worker is used and this module is never
 imported.
 
-Two facts of the CPU build shape this file. Linear weights live in packed oneDNN handles
+Two facts about the CPU build shape this file. Linear weights live in packed oneDNN handles
 (`layer.cpu_linear`) beside an emptied `layer.weight`; and a reload repacks the layers whose loader
 ran, which a *tied* output head's never does: it would go on computing with the old weights. Experts
 are packed at the first load alone: after a reload their kernel would misread them. In both cases
 only logprobs would tell.
 
-A third: matrix products of float32 choose their kernel, and with it a sum's order, by the
-number of rows, so that a score would change with its neighbours. Scoring heads are torch's products
-over the sequences of a step: they get `HEAD_ROWS` rows each time. oneDNN's, in all other layers,
-differ for a single row alone (a lone sequence that writes its next token): see `pair_lone_rows`.
+A third: float32 matrix products choose their kernel, and with it a sum's order, by how many rows
+there are, so that a score would change with its neighbours. Scoring heads are torch's products over
+the sequences of a step: they get `HEAD_ROWS` rows each time. oneDNN's, in all other layers, differ
+for a single row alone (a lone sequence that writes its next token): see `pair_lone_rows`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class SleepingCPUWorker(CPUWorker):
         rewind_discarded_draws(self.model_runner)
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
-        """Extend vLLM's method: heads compute blocks of one size."""
+        """Extend vLLM's method: heads compute equally large blocks."""
         super().load_model(*args, **kwargs)
         steady_heads(self.model_runner.get_model())
 
@@ -150,8 +150,8 @@ def steady_heads(model: torch.nn.Module) -> int:
     """Let every `torch.nn.Linear` compute `HEAD_ROWS` rows at a time, for any input. Return how
     many there are.
 
-    Layers of the trunk are vLLM's own modules; plain ones are the projections and heads of scoring
-    and embedding models.
+    Layers of the trunk are vLLM's own modules; plain ones are scoring and embedding models'
+    projections and heads.
     """
     heads = [module for module in model.modules() if type(module) is torch.nn.Linear]
     for head in heads:
@@ -186,7 +186,7 @@ def pair_lone_rows(model: torch.nn.Module) -> int:
 
 
 def in_blocks(compute: Callable[[torch.Tensor], torch.Tensor], x_RI: torch.Tensor) -> torch.Tensor:
-    """Apply `compute` to each row of x_RI ([rows, inputs] -> [rows, outputs]), in blocks of
+    """Apply `compute` to each row of x_RI ([rows, inputs] -> [rows, outputs]), in blocks with
     `HEAD_ROWS` rows."""
     if x_RI.ndim != 2 or not len(x_RI):
         return compute(x_RI)
@@ -204,8 +204,8 @@ def repack(model: torch.nn.Module) -> None:
 
 
 def repack_experts(model: torch.nn.Module) -> int:
-    """Pack the experts of every mixture, which vLLM does at the first load only. Return the number
-    of mixtures."""
+    """Pack every mixture's experts, which vLLM does at the first load only. Return how many
+    mixtures there are."""
     count = 0
     for module in list(model.modules()):
         kernel = getattr(getattr(module, "quant_method", None), "moe_kernel", None)
@@ -216,8 +216,8 @@ def repack_experts(model: torch.nn.Module) -> int:
 
 
 def repack_tied_heads(model: torch.nn.Module) -> int:
-    """Rebuild the packed copy of every output head from its (possibly shared) weight. Return the
-    number of heads."""
+    """Rebuild every output head's packed copy from its (possibly shared) weight. Return how many
+    heads there are."""
     count = 0
     for head in list(model.modules()):
         if isinstance(head, ParallelLMHead) and hasattr(head, "cpu_linear"):
@@ -234,10 +234,10 @@ def _tensors(nested: Any) -> list[torch.Tensor]:
 
 
 def forget(tensors: Any) -> None:
-    """Give the pages of `tensors` back to the system. Reading them afterwards gives 0, and costs
-    memory only for the pages that are touched.
+    """Give `tensors`' pages back to the system. Reading them afterwards gives 0, and costs memory
+    only for the pages that are touched.
 
-    Zeros matter: attention may read whole blocks of a cache, and garbage can be NaN.
+    Zeros matter: attention may read a cache's whole blocks, and garbage can be NaN.
     """
     for storage in _storages(tensors):
         start = storage.data_ptr()
@@ -253,7 +253,7 @@ def forget(tensors: Any) -> None:
 
 
 def _storages(tensors: Any) -> list[torch.UntypedStorage]:
-    """Return the storage of each tensor. Tied tensors share a storage, which is listed once."""
+    """Return each tensor's storage. Tied tensors share a storage, which is listed once."""
     storages: dict[int, torch.UntypedStorage] = {}
     for tensor in tensors:
         storage = tensor.untyped_storage()

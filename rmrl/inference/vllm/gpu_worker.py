@@ -16,9 +16,9 @@ _log = logging.getLogger(__name__)
 
 
 class SleepingGPUWorker(Worker):
-    """The stock worker measures the free memory of the device before and after it sleeps, and
-    fails with an assertion where it has shrunk: a process that shares the GPU has then allocated
-    more than sleeping has freed. The engine is asleep all the same."""
+    """The stock worker measures the device's free memory before and after it sleeps, and fails with
+    an assertion where it has shrunk: a process that shares the GPU has then allocated more than
+    sleeping has freed. The engine is asleep all the same."""
 
     asleep_bytes: int | None = None
     """Device memory that the sleeping process holds by PyTorch's count. None: awake."""
@@ -54,7 +54,7 @@ class SleepingGPUWorker(Worker):
 
 
 def free_bytes() -> int:
-    """Return the free memory of this process's device, 0 without one."""
+    """Return the free memory on this process's device, 0 without one."""
     return torch.cuda.mem_get_info()[0] if torch.cuda.is_available() else 0
 
 

@@ -96,7 +96,7 @@ class VLLMEngine:
         """Check the checkpoint, then load it.
 
         Raises RewardError when its head is missing and EngineLoadError when the GPU lacks what
-        `spec.batch_invariant` needs or, with the end of vLLM's own reason, when loading fails.
+        `spec.batch_invariant` needs or, with how vLLM's own reason ends, when loading fails.
         """
         compat.refuse_version()
         batch_invariance.check_device()
@@ -225,7 +225,7 @@ class VLLMEngine:
         )
 
     def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]:
-        """Return vectors of length 1; pooled by the folder's sentence-transformers settings, else
+        """Return vectors with length 1; pooled by the folder's sentence-transformers settings, else
         the mean over the tokens."""
 
         def tokenized() -> list[PoolingRequest]:
@@ -270,11 +270,10 @@ class VLLMEngine:
         self._asleep = 0
 
     def resident_bytes(self) -> int:
-        """Return the sum over the workers of a tensor-parallel group."""
+        """Return the sum over a tensor-parallel group's workers."""
         return sum(self._guarded(lambda: self._llm.collective_rpc("worker_bytes")))
 
     def progress(self) -> int:
-        """See `RewardEngine.progress`."""
         return self._progress.count
 
     def ping(self) -> str:
@@ -391,7 +390,7 @@ class VLLMEngine:
 
 def _pooler(task: str, path: str) -> dict[str, Any]:
     """Return vLLM's pooler_config for raw values. Plain checkpoints are pooled like
-    sentence-transformers: the last token of causal models, else the mean."""
+    sentence-transformers: causal models' last token, else the mean."""
     pooler: dict[str, Any] = {"task": task, "use_activation": False}
     if task == "token_classify":
         # Process reward models would otherwise return values at step markers only.

@@ -1,12 +1,12 @@
 """The policy's sampler on vLLM: continuous batching, every sample returned as soon as it is
 finished.
 
-The engine runs in this process, on one thread of its own. vLLM's AsyncLLM would put it into a
-second process, which starts later, holds the libraries' memory once more and outlives a killed
-parent. Here the event loop stays free because the thread releases the interpreter lock inside every
-kernel and hands control back after each slice of steps.
+The engine runs in this process, on its own thread. vLLM's AsyncLLM would put it into a second
+process, which starts later, holds the libraries' memory once more and outlives a killed parent.
+Here the event loop stays free because the thread releases the interpreter lock inside every kernel
+and hands control back after a few steps.
 
-Logprobs are those of training: log softmax(logits / temperature)[token], before top-k and top-p
+Logprobs are training's: log softmax(logits / temperature)[token], before top-k and top-p
 (`WorkerExtension.report_tempered_logprobs`). Greedy samples (temperature 0) report temperature 1.
 """
 
@@ -89,7 +89,7 @@ class VLLMRollout(TaggedSleep):
     """A `RolloutEngine` on vLLM. The process must have been given
     `rmrl.inference.environment.engine_environment`.
 
-    All methods belong to one event loop. Calls of `generate` may overlap. They share the batch.
+    All methods belong to one event loop. `generate` calls may overlap. They share the batch.
     """
 
     package: ClassVar[str] = "vllm"
@@ -128,7 +128,7 @@ class VLLMRollout(TaggedSleep):
         self._seeds_samples = True
 
     async def start(self) -> None:
-        """Load the checkpoint. Raises EngineLoadError with the end of vLLM's own reason."""
+        """Load the checkpoint. Raises EngineLoadError with how vLLM's own reason ends."""
         try:
             await self._run(self._load)
         except InfrastructureError as error:
@@ -146,10 +146,10 @@ class VLLMRollout(TaggedSleep):
         """Yield samples in the order in which they finish, `sampling.n` for each prompt. Closing
         the iterator aborts the rest.
 
-        With `sampling.seed` every sample gets its own seed, so results do not depend on the rest of
-        the batch. The engine's generator is seeded instead where `settings.seed_per_sample` says
-        so. Raises DataError for a prompt that does not fit, StallError where the engine
-        finishes nothing for `timeout_s`, InfrastructureError when the engine fails.
+        With `sampling.seed` every sample gets its own seed, so results do not depend on the batch's
+        other rows. The engine's generator is seeded instead where `settings.seed_per_sample` says
+        so. Raises DataError for a prompt that does not fit, StallError where the engine finishes
+        nothing for `timeout_s`, InfrastructureError when the engine fails.
         """
         self.refuse_unready(started=self._engine is not None)
         filters = sampling.top_p < 1 or sampling.top_k > 0
@@ -171,9 +171,9 @@ class VLLMRollout(TaggedSleep):
                 yield sample
 
     async def answer(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
-        """Return `sampling.n` texts for each request of a reward, from the weights of the moment.
-        A prompt that does not fit is marked. Log-probabilities of `choice_tokens` are those at
-        temperature 1. Errors as `generate`."""
+        """Return `sampling.n` texts for each request from a reward, from the present weights. A
+        prompt that does not fit is marked. `choice_tokens`' log-probabilities are at temperature 1.
+        Errors as `generate`."""
         self.refuse_unready(started=self._engine is not None)
         arrivals: Arrivals = asyncio.Queue()
         outputs: list[list[TextOutput]] = [[] for _ in requests]
@@ -200,12 +200,12 @@ class VLLMRollout(TaggedSleep):
         return outputs
 
     def progress(self) -> int:
-        """Return the number of engine steps so far, for samples and answers alike: a call that
-        waits behind others has not stopped while they are worked on."""
+        """Return how many engine steps there were so far, for samples and answers alike: a call
+        that waits behind others has not stopped while they are worked on."""
         return self._steps
 
     async def load_weights(self, path: str, *, version: int) -> None:
-        """Replace the weights by those of a weight file. Later samples carry `version`.
+        """Replace the weights by a weight file's. Later samples carry `version`.
 
         Works on a sleeping engine too: its weights are restored, its KV cache stays freed until
         `wake`. Samples in progress continue under the new weights with their cached prefix
@@ -229,18 +229,17 @@ class VLLMRollout(TaggedSleep):
         await self._rpc("init_weight_transfer_engine", init_info=init_info)
 
     async def start_weight_update(self) -> None:
-        """Begin a new set of weights. A sleeping engine's weights are restored, its KV cache is
-        not."""
+        """Begin new weights. A sleeping engine's weights are restored, its KV cache is not."""
         await self._wake({WEIGHTS})
         await self._rpc("start_weight_update")
 
     async def update_weights(self, update_info: Any) -> None:
-        """Receive a part of the weights, as vLLM's trainer side describes it."""
+        """Receive some weights, as vLLM's trainer side describes it."""
         await self._rpc("update_weights", update_info=update_info)
 
     async def finish_weight_update(self, version: int) -> None:
-        """Complete the new set of weights. Later samples carry `version`. Samples in progress
-        continue as with `load_weights`."""
+        """Complete the new weights. Later samples carry `version`. Samples in progress continue as
+        with `load_weights`."""
         await self._rpc("finish_weight_update")
         await self._run(lambda: self._engine.reset_prefix_cache(reset_running_requests=True))
         self.version = version
@@ -415,7 +414,7 @@ class VLLMRollout(TaggedSleep):
             raise InfrastructureError(f"the rollout engine failed: {reason}") from error
 
     async def _rpc(self, method: str, **kwargs: Any) -> None:
-        """Call a method of vLLM's worker in every process of a tensor-parallel group."""
+        """Call a method on vLLM's worker in every process in a tensor-parallel group."""
         await self._run(lambda: self._engine.collective_rpc(method, kwargs=kwargs))
 
     async def _pump_outputs(self) -> None:
@@ -448,7 +447,7 @@ class VLLMRollout(TaggedSleep):
 
 
 def seeds_samples(settings: RolloutEngineSettings, *, first_runner: bool) -> bool:
-    """Return whether every sample gets a seed of its own. vLLM's first model runner draws from one
+    """Return whether every sample gets its own seed. vLLM's first model runner draws from one
     generator after another, which takes about 10 microseconds a sequence and step on a GPU by
     reading. The second runner has one kernel for all."""
     if settings.seed_per_sample is not None:

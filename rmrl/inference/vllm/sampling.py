@@ -1,5 +1,5 @@
-"""`rmrl.types.Sampling` as settings of vLLM, and of transformers' `generate` (whose outputs are cut
-here)."""
+"""`rmrl.types.Sampling` as settings for vLLM, and for transformers' `generate` (whose outputs are
+cut here)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def sampling_params(sampling: Sampling, **overrides: Any) -> SamplingParams:
 
 
 def generation_options(sampling: Sampling, tokenizer: Any, room: int) -> dict[str, Any]:
-    """Return keyword arguments of transformers' `generate` for one sample per row and at most
+    """Return keyword arguments for transformers' `generate` for one sample per row and at most
     `room` new tokens."""
     end = tokenizer.eos_token_id
     options: dict[str, Any] = {
@@ -64,8 +64,8 @@ def generation_options(sampling: Sampling, tokenizer: Any, room: int) -> dict[st
 def decoded(
     tokens: list[int], tokenizer: Any, sampling: Sampling
 ) -> tuple[str, list[int], Literal["stop", "length"]]:
-    """Return (text, tokens, finish reason) of a row that `generate` wrote: the tokens end with the
-    first end token, the text before the first of `sampling.stop`."""
+    """Return (text, tokens, finish reason) for a row that `generate` wrote: the tokens end with the
+    first end token, the text before the first stop in `sampling.stop`."""
     tokens, ended = cut_at_end(tokens, end_tokens(tokenizer, sampling))
     text = tokenizer.decode(tokens, skip_special_tokens=True)
     text, stopped = cut_at_stops(text, sampling.stop)
@@ -79,8 +79,8 @@ def end_tokens(tokenizer: Any, sampling: Sampling) -> list[int]:
 
 
 def cut_at_end(tokens: list[int], ends: Sequence[int]) -> tuple[list[int], bool]:
-    """Return the tokens up to and with the first end token, and whether there was one. Rows of a
-    batch are padded after it."""
+    """Return the tokens up to and with the first end token, and whether there was one. A batch's
+    rows are padded after it."""
     for place, token in enumerate(tokens):
         if token in ends:
             return tokens[: place + 1], True
@@ -88,7 +88,7 @@ def cut_at_end(tokens: list[int], ends: Sequence[int]) -> tuple[list[int], bool]
 
 
 def cut_at_stops(text: str, stops: Sequence[str]) -> tuple[str, bool]:
-    """Return the text before the first of `stops`, and whether there was one."""
+    """Return the text before the first stop in `stops`, and whether there was one."""
     positions = [text.find(stop) for stop in stops if stop in text]
     if not positions:
         return text, False

@@ -1,8 +1,8 @@
-"""Texts of finished samples, decoded once at their end and equal to what vLLM's incremental
+"""Finished samples' texts, decoded once at their end and equal to what vLLM's incremental
 detokenizer writes token by token.
 
 The incremental detokenizer costs more than all else that a decode step does in Python (it runs for
-every token of every sequence), and only stop strings need its text before the end.
+every token in every sequence), and only stop strings need its text before the end.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class SampleTexts:
 
     def needs_vllm(self, sampling: Sampling) -> bool:
         """Return whether vLLM must detokenize while it samples: to look for stop strings, or since
-        the tokenizer is not one of the tokenizers library."""
+        the tokenizer is not from the tokenizers library."""
         return bool(sampling.stop) or self._library is None
 
     def fill(self, output: Any, params: Any) -> None:
-        """Set the texts of a finished RequestOutput that was sampled under SamplingParams
-        `params`, unless vLLM has."""
+        """Set the texts in a finished RequestOutput that was sampled under SamplingParams `params`,
+        unless vLLM has."""
         if params.detokenize:
             return
         for sample in output.outputs:
@@ -72,8 +72,8 @@ class SampleTexts:
         finish_reason: str | None,
         params: Any,
     ) -> str:
-        """Return the text of sample `tokens` after `prompt`. The end token of a sample with
-        finish_reason "stop" is no part of it.
+        """Return the text that `tokens` add to `prompt`. With finish_reason "stop" the end token is
+        not in it.
 
         `params`: the sample's SamplingParams, without stop strings.
         """
@@ -90,9 +90,8 @@ class SampleTexts:
         )
 
     def context_of(self, prompt: tuple[int, ...]) -> list[int] | None:
-        """Return last tokens of the prompt that decode to a text of whole characters: a decoder may
-        treat the first token of a text differently. None: the prompt has bytes that are no
-        character."""
+        """Return the prompt's last tokens that decode to whole characters: a decoder may treat a
+        text's first token differently. None: the prompt has bytes that are no character."""
         text = self._decode(list(prompt))
         if REPLACEMENT in text:
             return None

@@ -1,7 +1,7 @@
 """Methods mixed into vLLM's worker (CPU and CUDA alike) through its `worker_extension_cls`
 argument.
 
-vLLM calls them by name with `collective_rpc`, in every worker process of a tensor-parallel group.
+vLLM calls them by name with `collective_rpc`, in every tensor-parallel worker process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class WorkerExtension:
     device: Any
 
     def load_weight_file(self, path: str) -> None:
-        """Replace all weights by those of a file of `rmrl.inference.weights.file`."""
+        """Replace all weights by a file's that `rmrl.inference.weights.file` wrote."""
         self.reload_weights(weights_iterator=read_weights(path))  # type: ignore[attr-defined]
 
     def join_weight_transfer(self, init_info: dict[str, Any], engine_number: int) -> None:
@@ -45,13 +45,13 @@ class WorkerExtension:
             parallel.data_parallel_index = own
 
     def worker_bytes(self) -> int:
-        """Return the device memory of this process on CUDA, its resident memory on CPU."""
+        """Return this process's device memory on CUDA, its resident memory on CPU."""
         if self.device.type == "cuda":
             return device_bytes(self.device, asleep=getattr(self, "asleep_bytes", None))
         return resident_bytes()
 
     def seed_sampling(self, seed: int) -> None:
-        """Seed the generators that draw samples without a seed of their own."""
+        """Seed the generators that draw samples without their own seed."""
         torch.manual_seed(seed)
 
     def report_tempered_logprobs(self) -> bool:
@@ -81,17 +81,17 @@ class WorkerExtension:
 
 
 def resident_bytes() -> int:
-    """Return the resident memory (RSS) of this process."""
+    """Return this process's resident memory (RSS)."""
     import psutil
 
     return psutil.Process().memory_info().rss
 
 
 def device_bytes(device: torch.device, *, asleep: int | None = None) -> int:
-    """Return the memory of a CUDA device that this process occupies, by the driver's count. Where
+    """Return the memory that this process occupies on a CUDA device, by the driver's count. Where
     the driver does not list the process (in many containers), by PyTorch's. `asleep`: PyTorch's
-    count of a sleeping engine, see `asleep_bytes`. None: the engine is awake."""
-    from vllm.third_party import pynvml
+    count for a sleeping engine, see `asleep_bytes`. None: the engine is awake."""
+    import pynvml
 
     try:
         pynvml.nvmlInit()
@@ -107,9 +107,9 @@ def device_bytes(device: torch.device, *, asleep: int | None = None) -> int:
 
 
 def asleep_bytes(reserved: int, *, freed: int) -> int:
-    """Return the bytes of a process that sleeps: what PyTorch had reserved before, less the device
-    memory that falling asleep has freed, and the context, of which PyTorch does not know. 0: not
-    known, as where other processes allocated meanwhile."""
+    """Return a sleeping process's bytes: what PyTorch had reserved before, less the device memory
+    that falling asleep has freed, and the context, which PyTorch does not count. 0: not known, as
+    where other processes allocated meanwhile."""
     if freed <= 0:
         return 0
     return max(0, reserved - freed) + CONTEXT_BYTES

@@ -1,10 +1,10 @@
-"""Named tensors in one safetensors file in shared memory: the path of new weights from training to
+"""Named tensors in one safetensors file in shared memory: how new weights come from training to
 rollout.
 
 Layout (https://github.com/huggingface/safetensors): 8 bytes little-endian header length, a JSON
 header {name: {dtype, shape, data_offsets}}, then the tensors back to back. The writer has the
-manifest beforehand, so it writes the header first and each tensor as it arrives. There is never a
-second copy of the model.
+manifest beforehand, so it writes the header first and each tensor as it arrives. The model is never
+there twice.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def largest_bytes(manifest: Manifest) -> int:
 def write_weights(
     path: Path, manifest: Manifest, tensors: Iterable[tuple[str, torch.Tensor]]
 ) -> int:
-    """Write `tensors`, in any order, to `path`. Returns the bytes of the file.
+    """Write `tensors`, in any order, to `path`. Returns the file's bytes.
 
-    The file appears under its name only when complete. An open older file of that name stays
-    readable. Raises CheckpointError when the tensors are not those of the manifest.
+    The file appears under its name only when complete. An open older file with that name stays
+    readable. Raises CheckpointError when the tensors are not the manifest's.
     """
     header, places, total = _layout(manifest)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -70,7 +70,7 @@ def write_weights(
 
 
 def read_weights(path: Path | str) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield (name, tensor) in the manifest's order. The tensors are views of the mapped file:
+    """Yield (name, tensor) in the manifest's order. The tensors are views into the mapped file:
     copy the ones that must outlive it."""
     with safe_open(str(path), framework="pt", device="cpu") as file:
         for name in file.offset_keys():
@@ -88,8 +88,8 @@ Place = tuple[int, int, torch.dtype, tuple[int, ...]]
 
 
 def _layout(manifest: Manifest) -> tuple[bytes, dict[str, Place], int]:
-    """Return the header bytes (length prefix included), the place of every tensor, and the size of
-    the data section."""
+    """Return the header bytes (length prefix included), every tensor's place, and the data
+    section's size."""
     places: dict[str, Place] = {}
     entries: dict[str, Any] = {}
     offset = 0

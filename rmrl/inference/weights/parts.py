@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Equal parts of a tensor, in a grid of all processes by rank."""
+    """A tensor's equal parts, in a grid over all processes by rank."""
 
     grid: tuple[int, ...]
     """Processes along each axis."""

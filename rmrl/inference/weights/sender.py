@@ -1,7 +1,7 @@
-"""A training process's end of vLLM's own weight transfer (vllm.distributed.weight_transfer): CUDA
+"""A training process's end in vLLM's own weight transfer (vllm.distributed.weight_transfer): CUDA
 IPC handles, or a broadcast over NCCL.
 
-vLLM's trainer-side engine drives the whole exchange. It gets the tensors and a client of the
+vLLM's trainer-side engine drives the whole exchange. It gets the tensors and a client for the
 rollout engines.
 """
 
@@ -88,7 +88,7 @@ class TransferLink:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What one training process knows of weights that were sent."""
+    """What one training process knows about weights that were sent."""
 
     bytes: int
     """Of all tensors."""
@@ -97,8 +97,8 @@ class Sent:
 
 
 class WeightSender:
-    """Sender of weights, constructed in every training process at the same time; rank 0 connects to
-    the rollout engines."""
+    """Sends weights; constructed in every training process at the same time; rank 0 connects to the
+    rollout engines."""
 
     def __init__(self, weights: Weights, link: TransferLink) -> None:
         from vllm.distributed.weight_transfer import WeightTransferTrainerFactory
@@ -121,7 +121,7 @@ class WeightSender:
         return Sent(size, complete=self._link.client.complete)
 
     def close(self) -> None:
-        """Leave the group of processes that exchange weights."""
+        """Leave the processes that exchange weights."""
         self._engine.shutdown()
 
 
@@ -144,7 +144,7 @@ def group_options(
 
 
 def transfer_options(options: Mapping[str, Any], manifest: Manifest) -> dict[str, Any]:
-    """Return vLLM's settings for the tensors of `manifest`. A packed tensor must fit the buffer:
+    """Return vLLM's settings for `manifest`'s tensors. A packed tensor must fit the buffer:
     embeddings of models with 7 billion parameters exceed vLLM's 1 GiB."""
     largest = largest_bytes(manifest)
     if options.get("packed") and largest > PACKED_BUFFER_BYTES:
@@ -153,8 +153,8 @@ def transfer_options(options: Mapping[str, Any], manifest: Manifest) -> dict[str
 
 
 def source_problem() -> str:
-    """Return why no source of weights can be made for the installed vLLM, "" where it can. Imports
-    vLLM's interface of the transfer, and needs no GPU."""
+    """Return why no weight source can be made for the installed vLLM, "" where it can. Imports
+    vLLM's transfer interface, and needs no GPU."""
     nothing: Any = None
     try:
         make_source(nothing, "bfloat16")

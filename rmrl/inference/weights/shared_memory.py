@@ -13,12 +13,12 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 def needed_bytes(total_bytes: int) -> int:
-    """Return the room for a file of `total_bytes`, with a tenth to spare."""
+    """Return the room for a file with `total_bytes`, with a tenth to spare."""
     return total_bytes + total_bytes // 10
 
 
 def free_scratch_bytes() -> tuple[int | None, int | None]:
-    """Free bytes of the shared memory and of the temporary folder, None for a folder that cannot be
+    """Free bytes in shared memory and in the temporary folder, None for a folder that cannot be
     written."""
     shared, temporary = [
         shutil.disk_usage(folder).free if os.access(folder, os.W_OK) else None
@@ -28,8 +28,8 @@ def free_scratch_bytes() -> tuple[int | None, int | None]:
 
 
 def weight_folder(total_bytes: int) -> Path:
-    """Return a folder for a file of `total_bytes`: shared memory where it has room (with a tenth to
-    spare), else the temporary folder.
+    """Return a folder for a file with `total_bytes`: shared memory where it has room (with a tenth
+    to spare), else the temporary folder.
 
     Raises InfrastructureError where neither has room.
     """

@@ -1,8 +1,8 @@
-"""Bytes of device tensors in host memory, piece by piece through pinned buffers.
+"""Device tensors' bytes in host memory, piece by piece through pinned buffers.
 
-`Tensor.cpu()` copies into fresh pageable memory, at a fraction of the bus's bandwidth, and
-holds a second copy of the tensor. Two pinned buffers take turns here: while the bytes of one are
-written, the next piece is on its way into the other.
+`Tensor.cpu()` copies into fresh pageable memory, at a fraction of the bus's bandwidth, and holds
+the tensor twice. Two pinned buffers take turns here: while the bytes of one are written, the next
+piece is on its way into the other.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ BUFFER_BYTES = 64 * 2**20
 
 
 class HostStage:
-    """Two buffers, made when the first tensor of a device arrives."""
+    """Two buffers, made when a device's first tensor arrives."""
 
     def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:
         self._buffer_bytes = buffer_bytes
         self._buffers: list[torch.Tensor] = []
 
     def pieces(self, tensor: torch.Tensor) -> Iterator[memoryview]:
-        """Yield the bytes of a tensor in order. A piece is valid until the next one is taken."""
+        """Yield a tensor's bytes in order. A piece is valid until the next one is taken."""
         flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
         if flat.device.type == "cpu":
             yield memoryview(flat.numpy())  # pyright: ignore[reportArgumentType]
@@ -31,7 +31,7 @@ class HostStage:
         yield from self.staged(flat)
 
     def staged(self, flat: torch.Tensor) -> Iterator[memoryview]:
-        """Yield the bytes of a flat uint8 tensor of any device through the buffers."""
+        """Yield a flat uint8 tensor's bytes, from any device, through the buffers."""
         on_cuda = flat.is_cuda
         if not self._buffers:
             for _ in range(2):

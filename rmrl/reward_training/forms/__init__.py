@@ -1,4 +1,4 @@
-"""Layouts of rows with labels. To add one: a file with a `Form`, and its line in this table."""
+"""Layouts for rows with labels. To add one: a file with a `Form`, and its line in this table."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ FORMS: Registry[type[Form]] = Registry(
 def form_of(
     values: Mapping[str, Any], names: ColumnNames, *, place: str, among: Collection[str]
 ) -> str:
-    """Return the form whose columns a row has. Raises DataError where no form fits, with
-    the columns that were seen and those that each of `among` needs."""
+    """Return the form whose columns a row has. Raises DataError where no form fits, with the
+    columns that were seen and those that each form in `among` needs."""
     for name in FORMS:
         for columns in FORMS[name].columns:
             if all(names.value(values, column) is not ABSENT for column in columns):

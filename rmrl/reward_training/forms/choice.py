@@ -1,7 +1,7 @@
 """Responses with an answer to a question about them.
 
 prompt, response, question, label   label: one of the answers, its number, or true or false
-prompt, response, question, distribution    the probability of each answer: a list, or an object
+prompt, response, question, distribution    each answer's probability: a list, or an object
 prompt, completion, label           as in TRL's unpaired preferences, with data.question
 answers                             from the worst to the best; No and Yes where it is left out
 """
@@ -31,8 +31,8 @@ class Choice(Form):
     )
 
     def example(self, row: Fields) -> Example:
-        """Return the response with its question and the probability of each answer. Raises
-        DataError for a label that is no answer."""
+        """Return the response with its question and each answer's probability. Raises DataError for
+        a label that is no answer."""
         answers = tuple(text for text, _ in NO_YES)
         if row.get("answers") is not None:
             answers = row.texts("answers")

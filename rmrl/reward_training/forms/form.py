@@ -28,7 +28,7 @@ def source_of(row: Fields) -> str:
 
 
 def turns_of(row: Fields, name: str, value: Any) -> str | tuple[Message, ...]:
-    """Return a text, or messages of which role and content count. Raises DataError for others."""
+    """Return a text, or messages, whose role and content count. Raises DataError for others."""
     if isinstance(value, str):
         return value
     turns: list[Message] = []

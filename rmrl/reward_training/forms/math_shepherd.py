@@ -1,5 +1,5 @@
-"""Solutions as Math-Shepherd (arXiv:2312.08935) has them: two texts that differ in the marks of the
-steps.
+"""Solutions as Math-Shepherd (arXiv:2312.08935) has them: two texts that differ in the steps'
+marks.
 
 input, label                        input: the question, then steps, each before its mark;
                                     label: the same text with + or - for each mark

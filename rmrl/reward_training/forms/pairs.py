@@ -1,4 +1,4 @@
-"""Pairs of a better and a worse response, as TRL's reward trainer reads them.
+"""Pairs, a better and a worse response, as TRL's reward trainer reads them.
 
 prompt, chosen, rejected            texts or messages
 chosen, rejected                    conversations with equal turns but for the last, or texts that

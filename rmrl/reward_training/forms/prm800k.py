@@ -50,7 +50,7 @@ class Prm800k(Form):
 
 
 def _chosen(step: Any) -> Any:
-    """The completion with which a solution goes on, None where it ends. A step of another layout is
+    """The completion with which a solution goes on, None where it ends. A step in another layout is
     returned as it is."""
     match step:
         case {"completions": list(completions), "chosen_completion": int(number)}:

@@ -1,4 +1,4 @@
-"""Solutions with the number of their first wrong step, as ProcessBench (arXiv:2412.06559) has them.
+"""Solutions with their first wrong step's number, as ProcessBench (arXiv:2412.06559) has them.
 
 problem, steps, label               label: from 0, or -1 where no step is wrong
 

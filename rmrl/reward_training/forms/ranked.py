@@ -20,7 +20,7 @@ _NEED = "a list of objects with completion and rank, or with response and overal
 
 
 class Ranked(Form):
-    """The best response comes first; of equal ones the one that stands first."""
+    """The best response comes first; among equal ones the first."""
 
     columns: ClassVar[tuple[tuple[str, ...], ...]] = (
         ("prompt", "responses", "ranks"),
@@ -30,7 +30,7 @@ class Ranked(Form):
     )
 
     def example(self, row: Fields) -> Example:
-        """Return the list. Raises DataError for lists of other lengths, or of one response."""
+        """Return the list. Raises DataError for lists with other lengths, or with one response."""
         if row.get("completions") is not None:
             prompt, responses, ranks = _completions(row)
         else:
@@ -63,7 +63,7 @@ def _ranks_of(row: Fields) -> list[float]:
 
 
 def _completions(row: Fields) -> tuple[Any, list[str], list[float]]:
-    """Return prompt, responses and ranks of a row with objects."""
+    """Return a row's prompt, responses and ranks, where it has objects."""
     name = "context" if row.get("context") is not None else "instruction"
     prompt = turns_of(row, name, row.need(name))
     responses: list[str] = []

@@ -1,7 +1,7 @@
-"""Critique: Bradley-Terry on scores that are read behind a critique of each response, which a model
+"""Critique: Bradley-Terry on scores that are read behind a critique on each response, which a model
 writes before the training (Critique-out-Loud reward models, arXiv:2408.11791).
 
-`loss.critic` names and instructs the critic, in the entries of kind `critique`.
+`loss.critic` names and instructs the critic, in `critique` entries.
 """
 
 from __future__ import annotations

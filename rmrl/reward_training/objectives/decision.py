@@ -1,4 +1,4 @@
-"""Decision: the probability of each answer to a question, from the language model's own head.
+"""Decision: each answer's probability to a question, from the language model's own head.
 
 With the answers' probabilities p (among the answers) and the label q, which is 1 for the right one
 or a distribution, `loss.decision` is
@@ -49,7 +49,7 @@ class Decision(Objective):
     best_by: ClassVar[str] = "brier"
 
     def targets(self, example: Example) -> Targets:
-        """Return the probability of each answer."""
+        """Return each answer's probability."""
         return tuple((each,) for each in example.distribution)
 
     def loss(self, batch: LabelledBatch, outputs_Nn: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

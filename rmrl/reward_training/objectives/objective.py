@@ -52,7 +52,7 @@ class Objective:
 
     @property
     def reading(self) -> Reading:
-        """The way in which outputs are read, and what they make of a response."""
+        """How outputs are read, and how they rate a response."""
         return self.reads(self.outputs, self.score_weights)
 
     @property

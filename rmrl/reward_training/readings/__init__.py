@@ -1,1 +1,1 @@
-"""Where the outputs of a trained model are read: a file for each way."""
+"""Where a trained model's outputs are read: a file for each way."""

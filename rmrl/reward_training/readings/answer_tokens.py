@@ -1,7 +1,7 @@
-"""The probability of each answer to a question, read from the language model's own head, as kind
+"""Each answer's probability to a question, read from the language model's own head, as kind
 `rubric` reads it.
 
-An answer is one token. Each is a row of its own, so that training computes its log-probability as a
+An answer is one token. Each is its own row, so that training computes its log-probability as a
 policy's. A question's rows differ in this token alone, and share all others.
 """
 
@@ -114,7 +114,7 @@ shares = model(**tokens).logits[0, -1, answers].softmax(-1)
 
 
 def _entry(question: str, answers: Sequence[str]) -> dict[str, Any]:
-    """Return the question as an entry of the kind's criteria."""
+    """Return the question as an entry in the kind's criteria."""
     return {"text": question, "choices": list(answers)}
 
 

@@ -1,4 +1,4 @@
-"""A score for each response, read from a head behind a critique of it, as kind `critique` reads
+"""A score for each response, read from a head behind a critique on it, as kind `critique` reads
 it."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ score = model(**tokens).logits[0]
     def __init__(
         self, outputs: Sequence[str], weights: Mapping[str, float], critic: Mapping[str, Any]
     ) -> None:
-        """`critic`: entries of the reward that name and instruct the critic."""
+        """`critic`: the reward's entries that name and instruct the critic."""
         super().__init__(outputs, weights)
         self._critic = dict(critic)
 
@@ -48,7 +48,7 @@ score = model(**tokens).logits[0]
         return self._rows(examples, reads, tokenizer)
 
     def reward_spec(self, path: str, examples: Sequence[Example]) -> dict[str, Any]:
-        """Return a reward of kind `critique` with the same critic."""
+        """Return a `critique` reward with the same critic."""
         del examples
         spec: dict[str, Any] = {"kind": "critique", **self._critic, "scorer": {"path": path}}
         critic = Path(str(spec.get("path", "")))

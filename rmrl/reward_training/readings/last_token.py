@@ -59,7 +59,7 @@ score = model(**tokens).logits[0]
         ]
 
     def reward_spec(self, path: str, examples: Sequence[Example]) -> dict[str, Any]:
-        """Return a reward of kind `bradley_terry`."""
+        """Return a `bradley_terry` reward."""
         del examples
         spec: dict[str, Any] = {"kind": "bradley_terry", "path": path}
         if len(self._outputs) > 1:

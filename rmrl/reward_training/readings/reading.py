@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of an example, as tokens."""
+    """One row in an example, as tokens."""
 
     tokens: np.ndarray
     """int32."""
@@ -60,7 +60,7 @@ class Reading:
         return values_Nn[-1].tolist()
 
     def scores(self, outputs: Sequence[Sequence[float]]) -> list[float]:
-        """Return what the reward makes of an example's rows: a score for each response."""
+        """Return how the reward rates an example's rows: a score for each response."""
         raise NotImplementedError
 
     def columns(self, examples: Sequence[Example]) -> dict[str, list[Any]]:
@@ -69,7 +69,7 @@ class Reading:
         return {}
 
     def reward_spec(self, path: str, examples: Sequence[Example]) -> dict[str, Any]:
-        """Return the entries of a reward that scores with the saved model."""
+        """Return the entries for a reward that scores with the saved model."""
         raise NotImplementedError
 
     def gate_spec(self, path: str) -> dict[str, Any]:

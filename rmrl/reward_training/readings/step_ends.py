@@ -1,4 +1,4 @@
-"""A score for each step of a response, read from a head at the step's last token, as kind `process`
+"""A score for each step in a response, read from a head at the step's last token, as kind `process`
 reads it."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ scores = model.score(hidden).sigmoid()  # read the last token of each step
 
     def rows(self, examples: Sequence[Example], tokenizer: Any) -> list[list[Row]]:
         """Return a row for each example, which has one response. Raises DataError where the
-        response has another number of steps than it has labels."""
+        response has more or fewer steps than labels."""
         rows: list[list[Row]] = []
         for example in examples:
             (response,) = example.responses
@@ -62,7 +62,7 @@ scores = model.score(hidden).sigmoid()  # read the last token of each step
         return rows
 
     def outputs(self, values_Nn: np.ndarray) -> list[float]:
-        """Return the logit of each step."""
+        """Return each step's logit."""
         return values_Nn[:, 0].tolist()
 
     def scores(self, outputs: Sequence[Sequence[float]]) -> list[float]:
@@ -70,7 +70,7 @@ scores = model.score(hidden).sigmoid()  # read the last token of each step
         return [min(step_score([value], 0, "auto") for value in values) for values in outputs]
 
     def reward_spec(self, path: str, examples: Sequence[Example]) -> dict[str, Any]:
-        """Return a reward of kind `process` with one score per response."""
+        """Return a `process` reward with one score per response."""
         del examples
         return {"kind": "process", "path": path, "to_tokens": False}
 

@@ -1,2 +1,2 @@
-"""Rules worth shipping: pure functions of texts and numbers. `reward_functions/` makes drop-ins
+"""Rules worth shipping: pure functions over texts and numbers. `reward_functions/` makes drop-ins
 from some of them."""

@@ -1,4 +1,4 @@
-"""GSM8K: the final number of a solution against the reference number.
+"""GSM8K: a solution's final number against the reference number.
 
 The data set's solutions end in "#### 1,234"; models also write "\\boxed{1234}", "A: $1,234." or
 just a sentence.
@@ -61,8 +61,8 @@ def extract_answer(text: str, method: Method = "flexible") -> str | None:
 
 
 def number(answer: str | None) -> Decimal | None:
-    """Return the value of an extracted answer, without commas and currency signs; None for None or
-    no digits."""
+    """Return an extracted answer's value, without commas and currency signs; None for None or no
+    digits."""
     match = _PLAIN.search(answer or "")
     if answer is None or match is None:
         return None

@@ -1,4 +1,4 @@
-"""The corpus of attacks: one JSON object per line in attacks.jsonl, or in a file of the user's own.
+"""The attack corpus: one JSON object per line in attacks.jsonl, or in the user's own file.
 
 Families: override (ignore your instructions), authority, fake_verdict, closing_marker (pretends
   that the response has ended), chat_template (pretends that the judge's turn has begun), master_key
@@ -67,7 +67,7 @@ def load_attacks() -> tuple[Attack, ...]:
 
 
 def read_attacks(path: Path) -> tuple[Attack, ...]:
-    """The attacks of a JSON Lines file. DataError names the line and its problem."""
+    """The attacks in a JSON Lines file. DataError names the line and its problem."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -100,7 +100,7 @@ def read_attacks(path: Path) -> tuple[Attack, ...]:
 
 
 def attack_problem(row: Any) -> str:
-    """Problem of an attack as it was read, as the end of a sentence; "" without one."""
+    """Problem of an attack as it was read, as a sentence's end; "" without one."""
     if not isinstance(row, dict):
         return f"an object is needed, found {type(row).__name__}"
     types = {entry.name: entry.type for entry in fields(Attack)}

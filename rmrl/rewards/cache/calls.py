@@ -36,12 +36,12 @@ class CacheStats:
 class CachedCalls:
     """Implements `kinds.context.Calls` around `run`.
 
-    `store`: None keeps nothing; duplicates are still sent once. `scorer_key`, `label`: key of the
-    scorer and name of the reward whose verdicts they are. The key is only read where there is a
-    store. `sampled`: also keep samples drawn at a temperature. Such requests are then drawn once
-    and repeated, duplicates included. `waiting`: entered while one call waits for another's answer
-    to the same request. Without it only duplicates within a call are shared. With it also those of
-    other calls since `take_stats`, as when a batch's responses come one by one.
+    `store`: None keeps nothing; duplicates are still sent once. `scorer_key`, `label`: the scorer's
+    key and the reward's name whose verdicts they are. The key is only read where there is a store.
+    `sampled`: also keep samples drawn at a temperature. Such requests are then drawn once and
+    repeated, duplicates included. `waiting`: entered while one call waits for another's answer to
+    the same request. Without it only duplicates within a call are shared. With it also other calls'
+    since `take_stats`, as when a batch's responses come one by one.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class CachedCalls:
         self.stats = CacheStats()
 
     def take_stats(self) -> CacheStats:
-        """Return the counts since the last call of this method. Ends the batch: its answers are
+        """Return the counts since this method was last called. Ends the batch: its answers are
         dropped, except those in the store."""
         stats = self.stats
         self.stats = CacheStats()
@@ -93,7 +93,7 @@ class CachedCalls:
         return [result_of[request] for request in requests]
 
     async def _shared(self, method: str, distinct: list[Any]) -> list[Any]:
-        """Send the requests that no other call has sent, then wait for the answers of the others.
+        """Send the requests that no other call has sent, then wait for the others' answers.
 
         A call never waits before its own answers have come, so two calls cannot block each other.
         """

@@ -5,8 +5,8 @@
     verdicts(id, key, value)                             key: 32 bytes; value: see codec
     uses(id, scorer_id, created, last_used, hits, bytes) one row per verdict; seconds since 1970
 
-`uses` is a table of its own so that a hit, a count and a search for the oldest read forty bytes a
-verdict and not its text. Several processes of one machine may share a file (write-ahead log); over
+`uses` is its own table so that a hit, a count and a search for the oldest read forty bytes a
+verdict and not its text. Several processes on one machine may share a file (write-ahead log); over
 network file systems SQLite's locks do not hold.
 """
 
@@ -89,7 +89,7 @@ def writing(connection: sqlite3.Connection) -> Generator[None]:
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:
-    """Return the bytes of the file in use. The file itself may be larger for a moment."""
+    """Return how many bytes in the file are in use. The file itself may be larger for a moment."""
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     free = connection.execute("PRAGMA freelist_count").fetchone()[0]
     page_bytes = connection.execute("PRAGMA page_size").fetchone()[0]

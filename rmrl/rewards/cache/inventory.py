@@ -1,4 +1,4 @@
-"""Content of a cache file, and its pruning: the queries behind `rmrl cache`."""
+"""A cache file's content, and its pruning: the queries behind `rmrl cache`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rmrl.rewards.cache.file import delete, least_recently_used, open_file, unus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """Verdicts of one reward. Moments are seconds since 1970."""
+    """One reward's verdicts. Moments are seconds since 1970."""
 
     reward: str
     scorers: int
@@ -52,7 +52,7 @@ class PruneRule:
     """Rule for dropping verdicts: those unused since `unused_since`, then the least recently used
     while the file holds more than `max_bytes`.
 
-    `reward`: only of this one; with neither of the other two, all of it.
+    `reward`: only this one's; with neither of the other two, all of it.
     """
 
     unused_since: float | None = None
@@ -69,12 +69,12 @@ class Inventory:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of the file in use."""
+        """How many bytes in the file are in use."""
         return used_bytes(self._connection)
 
     @property
     def file_bytes(self) -> int:
-        """Size of the file and its write-ahead log."""
+        """The size that the file and its write-ahead log have."""
         files = (self._path, self._path.with_name(self._path.name + "-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
 
@@ -127,8 +127,8 @@ class Inventory:
         return verdicts
 
     def condemned(self, rule: PruneRule) -> list[int]:
-        """Return the ids of the verdicts that the rule drops. Raises ConfigError for a reward that
-        has none."""
+        """Return the verdict ids that the rule drops. Raises ConfigError for a reward that has
+        none."""
         self._check_reward(rule.reward)
         aged: list[int] = []
         if rule.unused_since is not None or rule.max_bytes is None:

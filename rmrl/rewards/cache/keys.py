@@ -1,9 +1,9 @@
-"""Keys of verdicts: the scorer's content, its settings that change numbers, and the request itself.
+"""Verdicts' keys: the scorer's content, its settings that change numbers, and the request itself.
 
 A checkpoint, like an adapter, is identified by its content, so a copy in another folder has the
 same key. Files up to 16 MiB count with every byte. Of larger weight files count the size, the first
 and last MiB, the whole safetensors header and both ends of every tensor (of other formats: evenly
-spread blocks): that is a few MiB of reading, and a training that moves any tensor moves the key. A
+spread blocks): that means reading a few MiB, and a training that moves any tensor moves the key. A
 remote server is identified by its address and model name only; whoever changes the model behind
 them has to change the file too.
 """
@@ -116,14 +116,14 @@ def scorer_key(engine: EngineSpec | HTTPSpec, *, code_hash: str) -> str:
 
 
 def request_key(scorer: str, method: str, request: Any) -> bytes:
-    """Return 32 bytes for one request; `request` is a frozen dataclass of plain values, `scorer` a
-    `scorer_key`."""
+    """Return 32 bytes for one request; `request` is a frozen dataclass with plain values, `scorer`
+    a `scorer_key`."""
     return hashlib.sha256(_canonical([scorer, method, request])).digest()
 
 
 def checkpoint_identity(path: str) -> str:
-    """Return the revision of a hub snapshot, the sha256 of any other folder's content; files are
-    read again when one has changed."""
+    """Return the revision of a hub snapshot, any other folder's content as sha256; files are read
+    again when one has changed."""
     folder = Path(path).expanduser()
     if not folder.is_dir():
         folder = local_checkpoint(path)

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class CacheStore:
-    """One SQLite file. Safe to call from several threads. Several processes of one machine may
+    """One SQLite file. Safe to call from several threads. Several processes on one machine may
     share the file.
 
     `max_bytes`: least recently used verdicts go when the file holds more. A warning is
@@ -71,7 +71,7 @@ class CacheStore:
         return results
 
     def put_many(self, results: Mapping[bytes, Any], *, scorer: str, reward: str) -> int:
-        """Store the results that `encode` accepts and return the number of new ones.
+        """Store the results that `encode` accepts and return how many are new.
 
         `scorer`: the `scorer_key`; `reward`: its name.
         """

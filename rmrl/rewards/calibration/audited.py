@@ -1,6 +1,6 @@
-"""The record of an audit in a section `reward`: when it was, what it found, and for which rewards.
+"""An audit's record in a section `reward`: when it was, what it found, and for which rewards.
 
-`rmrl audit` writes it as `reward.audit`; training and serving compare it with the rewards of today.
+`rmrl audit` writes it as `reward.audit`; training and serving compare it with today's rewards.
 """
 
 from __future__ import annotations

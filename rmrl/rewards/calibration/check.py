@@ -1,4 +1,4 @@
-"""Calibrations among the transforms of rewards: which reward has one, and whether it is its own."""
+"""Calibrations among rewards' transforms: which reward has one, and whether it is its own."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def maps_of(specs: Sequence[RewardSpec]) -> dict[str, ProbabilityMap]:
 
 
 def calibration_problems(specs: Sequence[RewardSpec]) -> Iterator[str]:
-    """Yield a sentence for each calibration that was made for another reward, or of other numbers
-    than the reward's scores. Reads the checkpoints of calibrated rewards."""
+    """Yield a sentence for each calibration that was made for another reward, or from other numbers
+    than the reward's scores. Reads calibrated rewards' checkpoints."""
     for spec in specs:
         transforms = chain_of(spec.transforms, f"reward '{spec.name}' transform").transforms
         for position, transform in enumerate(transforms):

@@ -1,4 +1,4 @@
-"""How many independent responses some of the same prompts tell as much as.
+"""How many independent responses tell as much as some that share prompts.
 
 Responses to one prompt are good or bad together more often than others, so that a share of them is
 less certain than its count says. With the residuals r_g = sum of (x - p) over the responses of

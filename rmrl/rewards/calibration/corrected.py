@@ -13,8 +13,8 @@ see Lee et al. 2025, arXiv:2511.21140.
 Responses that are good or bad together, such as several to one prompt, count as the fewer
 independent ones that tell as much (`clusters`).
 
-The labelled and the judged responses must be of one kind: a judge that errs more often on the
-judged ones is corrected too little.
+The labelled and the judged responses must be alike: a judge that errs more often on the judged ones
+is corrected too little.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LEAST_INFORMEDNESS = 1e-9
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corrected:
     """An estimated share of good responses with its interval, low <= value <= high. All None where
-    the judge is no better than chance, as counted or after the adjustment of the counts."""
+    the judge is no better than chance, as counted or after adjusting the counts."""
 
     value: float | None
     low: float | None
@@ -56,7 +56,7 @@ def corrected_share(
     independent: float | None = None,
     confidence: float = 0.95,
 ) -> Corrected:
-    """Return the share of good responses among `count` judged ones of which the judge accepts
+    """Return the share of good responses among `count` judged ones where the judge accepts
     `accepted`. `verdicts`: those on labelled responses; needs some of both labels and count >= 1.
     `independent`: independent responses that the judged ones tell as much as. None: all are.
 

@@ -1,7 +1,7 @@
-"""Identity of what gives a score: the model, its sampling, the code and the entries of the reward.
+"""What identifies a score's source: the model, its sampling, the reward's code and entries.
 
 A calibration holds for exactly these scores. Speed and place are no part of it, nor is anything
-behind the score: weight, transform, treatment of missing verdicts.
+behind the score: weight, transform, what to do without a verdict.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def reward_digest(spec: RewardSpec, specs: Sequence[RewardSpec] = ()) -> dict[st
     """Return part -> sha256 (hex), for the parts that the reward has. `specs`: all rewards, where
     an ensemble finds its members.
 
-    Reads a few MiB of each checkpoint once, and the calibrations of members. Raises ConfigError
-    where one cannot be read.
+    Reads a few MiB in each checkpoint once, and members' calibrations. Raises ConfigError where one
+    cannot be read.
     """
     parts = {"entries": digest(_entries(spec), default=repr)}
     models: list[Any] = [
@@ -77,7 +77,7 @@ def differing_parts(first: Mapping[str, str], second: Mapping[str, str]) -> list
 
 
 def _transforms(member: RewardSpec) -> list[Mapping[str, Any]]:
-    """The entries of a member's transforms, the curve of a calibration in place of its file."""
+    """The entries of a member's transforms, a calibration's curve instead of its file."""
     transforms: list[Mapping[str, Any]] = []
     for entries in member.transforms:
         if entries["kind"] == "calibrated":
@@ -89,7 +89,7 @@ def _transforms(member: RewardSpec) -> list[Mapping[str, Any]]:
 
 
 def _entries(spec: RewardSpec) -> dict[str, Any]:
-    """The reward's own entries. Those of a server or of a further model are in its model."""
+    """The reward's own entries. A server's or a further model's are in its model."""
     entries: dict[str, Any] = {
         "kind": spec.kind,
         "rm_prompt": spec.rm_prompt,

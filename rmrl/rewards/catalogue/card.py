@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Licence:
-    """Terms of the weights."""
+    """The weights' terms."""
 
     name: str
     notice: str = ""

@@ -20,7 +20,7 @@ PREFIX = "preset:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """One model of a family."""
+    """One model in a family."""
 
     name: str
     path: str
@@ -35,7 +35,7 @@ class Preset:
 
     @property
     def licence(self) -> Licence:
-        """Terms of its weights."""
+        """Its weights' terms."""
         return self.card.licences.get(self.name, self.card.licence)
 
 
@@ -63,7 +63,7 @@ def presets() -> dict[str, Preset]:
 
 
 def preset_of(name: str) -> Preset:
-    """The preset of that name. Raises ConfigError for an unknown one."""
+    """The preset with that name. Raises ConfigError for an unknown one."""
     known = presets()
     if name not in known:
         raise ConfigError(

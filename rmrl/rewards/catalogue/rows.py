@@ -1,4 +1,4 @@
-"""Shared by the drop-ins of the catalogue: prompts with a reference, and verdicts by pattern."""
+"""Shared by the catalogue's drop-ins: prompts with a reference, and verdicts by pattern."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def reference_prompts(
     response: str,
     reference: str,
 ) -> list[str]:
-    """The prompt of a model that compares a response with a reference, for each row: (prompt,
+    """The prompt for a model that compares a response with a reference, for each row: (prompt,
     response, ground truth). The keywords are the template's names of the three. Raises ValueError
     for a row without a reference."""
     texts: list[str] = []
@@ -71,12 +71,12 @@ def verdicts(
     pattern: str,
     values: Mapping[str, float],
 ) -> list[float | None]:
-    """For each text the value of the match of `pattern` that ends it, whose group `score` is looked
-    up in `values` regardless of case and white space; None without such a match, or with one that
-    has no value. A verdict that more words follow is none: they may take it back, and a text that
-    the token limit broke off may have quoted one on its way to its own.
+    """For each text the value by `pattern`'s match that ends it, whose group `score` is looked up
+    in `values` regardless of case and white space; None without such a match, or with one that has
+    no value. A verdict that more words follow is none: they may take it back, and a text that the
+    token limit broke off may have quoted one on its way to its own.
 
-    `responses`: what was judged. A copy of it counts less than the judge's own words.
+    `responses`: what was judged. A copied one counts less than the judge's own words.
     """
     parser = Parser(f"{_BEFORE}(?:{pattern}){_END}", "score")
     known = {key.lower(): value for key, value in values.items()}

@@ -40,9 +40,9 @@ def combine(
 ) -> RewardBatch:
     """Transform, fill in missing verdicts, weight and combine, in this order.
 
-    One spec and one chain per component; `weights_BC` of `weights_matrix`; `parts`: members of
-    ensembles that are no components. Without `learn` the transforms' running statistics stay.
-    Raises RewardError for on_missing=fail, ConfigError for the problems of `check_steps`.
+    One spec and one chain per component; `weights_BC` of `weights_matrix`; `parts`: ensembles'
+    members that are no components. Without `learn` the transforms' running statistics stay. Raises
+    RewardError for on_missing=fail, ConfigError for `check_steps`' problems.
     """
     check_steps(specs, transforms, settings=settings)
     applies_BC = ~np.isnan(weights_BC)

@@ -1,4 +1,4 @@
-"""min and max: the smallest or largest w_c * s_c of the components that count.
+"""min and max: the smallest or largest w_c * s_c among the components that count.
 
 The weights bring scores of different sizes to one scale before they are compared. A negative weight
 inverts a cost. A row without a component (all behind closed gates) gets 0.

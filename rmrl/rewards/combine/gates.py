@@ -4,7 +4,7 @@ scorer saved.
 A gate holds where its score (from the component, before transforms) is greater than
 reward.gate_above. A missing verdict holds nothing open. The rule also applies to existing verdicts,
 so a component that was scored although its gate is closed counts as little as one that was never
-scored: the reward does not depend on the amount of work saved. A gate that has no part in a row's
+scored: the reward does not depend on how much work is saved. A gate that has no part in a row's
 data source is no gate there.
 
 `counts_at` is stricter: {rule: 1} lets a component count on rows where the rule's score is 1, and
@@ -24,8 +24,8 @@ from rmrl.types import Scores
 
 
 def gates_of(spec: RewardSpec, settings: RewardConfig) -> tuple[str, ...]:
-    """Names of the components that must hold where this one counts: its own, and with
-    reward.combine=gate those of reward.gates."""
+    """Which components must hold where this one counts: its own, and with reward.combine=gate those
+    of reward.gates."""
     gates = list(spec.gates)
     if settings.combine == "gate" and spec.name not in settings.gates:
         gates += settings.gates

@@ -10,7 +10,7 @@ Within each prompt's group the responses are ordered, and the reward is the dens
        1       0.2     ->   2nd, tied with the first     0.5
 
 Ranks are taken within the group, so a response's reward does not depend on which other prompts
-share its batch. A group in which all tie, or of a single response, gets 0.5: use it with several
+share its batch. A group in which all tie, or a single response, gets 0.5: use it with several
 responses per prompt.
 
 Scores whose difference is at most reward.lexicographic_tolerance tie. Ties join into chains: with

@@ -1,4 +1,4 @@
-"""on_missing of each component: the effect of a missing verdict on its row.
+"""each component's on_missing: what a missing verdict does to its row.
 
     mask         the row has no reward
     renormalize  the component is passed over; where terms add up, the other weights grow so that
@@ -38,8 +38,8 @@ def apply_missing(
     """Return (values_BC with imputed numbers, present_BC = not passed over, keep_B), given the
     missing verdicts `missing_BC`.
 
-    A factor of 0 decides a product, so its other factors are not missing. Raises RewardError where
-    a component with on_missing=fail has no verdict.
+    A factor that is 0 decides a product, so its other factors are not missing. Raises RewardError
+    where a component with on_missing=fail has no verdict.
     """
     values_BC = columns_BC.copy()
     if how == "product":

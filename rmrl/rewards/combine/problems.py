@@ -1,4 +1,4 @@
-"""Problems in the combination of scores, checked on the typed configuration alone."""
+"""Problems in how scores are combined, checked on the typed configuration alone."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _parameters(settings: RewardConfig) -> Iterator[str]:
 
 
 def _weights(settings: RewardConfig) -> Iterator[str]:
-    """Yield problems of weights that the combiner cannot apply."""
+    """Yield problems with weights that the combiner cannot apply."""
     typed: list[tuple[str, Any]] = [("reward.weights", settings.weights)]
     for source, raw in settings.by_source.items():
         typed.append((f"reward.by_source.{source}.weights", _entry(raw, "weights")))
@@ -180,7 +180,7 @@ def _by_source(settings: RewardConfig) -> Iterator[str]:
 
 
 def _entry(raw: Any, key: str) -> Any:
-    """Return an entry of a mapping as it was typed, None without the entry, or for another type."""
+    """Return a mapping's entry as it was typed, None without the entry, or for another type."""
     if not isinstance(raw, Mapping):
         return None
     return cast("Mapping[str, Any]", raw).get(key)
@@ -198,7 +198,7 @@ def _transforms(settings: RewardConfig, rewards: Sequence[str]) -> Iterator[str]
 
 
 def _is_names(value: Any) -> bool:
-    """Return whether this is a list of at least one text."""
+    """Return whether this is a list with at least one text."""
     if not isinstance(value, list | tuple) or not value:
         return False
     return all(isinstance(each, str) for each in value)

@@ -9,7 +9,7 @@ from rmrl.rewards.combine.table import CombineInputs
 
 
 def product(inputs: CombineInputs, *, settings: RewardConfig) -> np.ndarray:
-    """The product of the weighted scores, as in `fold` with mul.
+    """The weighted scores' product, as in `fold` with mul.
 
     Factors that a row lacks are left out. A row without any (all behind closed gates) gets 0, not
     the empty product's 1. Scores raised to their weights would not exist for negative ones.

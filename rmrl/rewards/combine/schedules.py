@@ -23,7 +23,7 @@ class Schedule:
     points: tuple[tuple[float, float], ...]
 
     def at(self, step: float) -> float:
-        """Return the weight at a step of training."""
+        """Return the weight at a training step."""
         steps, weights = zip(*self.points, strict=True)
         return float(np.interp(step, steps, weights))
 
@@ -32,8 +32,7 @@ class Schedule:
 
 
 def schedules_of(raw: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Schedule]:
-    """Return the schedule of each reward in reward.weight_schedules; `names` are the existing
-    rewards.
+    """Return each reward's schedule in reward.weight_schedules; `names` are the existing rewards.
 
     Raises ConfigError with all problems.
     """

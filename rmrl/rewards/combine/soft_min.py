@@ -1,8 +1,8 @@
 """soft_min: -(1/beta) log sum_c p_c exp(-beta s_c), where p_c = w_c / sum w: between the weighted
 mean and the minimum.
 
-The weights are shares, not factors: the reward stays on the scale of the scores. beta -> 0 gives
-the weighted mean, beta -> inf the smallest score among the components of positive weight, and small
+The weights are shares, not factors: the reward stays on the scores' scale. beta -> 0 gives the
+weighted mean, beta -> inf the smallest score among the components of positive weight, and small
 beta the mean less beta/2 of the variance among the components, the uncertainty-weighted ensemble of
 arXiv:2310.02743. It is also min_q (E_q[s] + KL(q || p) / beta): the mean under the least favourable
 weighting near the given one. With equal weights this is -(1/beta) log mean exp(-beta s).

@@ -31,8 +31,8 @@ def rates_tokens(spec: RewardSpec) -> bool:
 def step_problems(
     specs: Sequence[RewardSpec], transforms: Sequence[Chain], *, settings: RewardConfig
 ) -> list[str]:
-    """Return problems of resolved specs whose parts go to their tokens. Specs of weight 0 at every
-    step and on every row send none."""
+    """Return problems with resolved specs whose parts go to their tokens. Specs with weight 0 at
+    every step and on every row send none."""
     problems: list[str] = []
     for spec, chain in zip(specs, transforms, strict=True):
         scheduled = spec.name in settings.weight_schedules

@@ -18,10 +18,10 @@ def fold(inputs: CombineInputs, *, settings: RewardConfig) -> np.ndarray:
     """Per component in order: add: total + w * s; mul: total * w * s. Starts from 0, so a leading
     `mul` gives 0.
 
-    A component of weight 0 is passed over as if it were not configured, whatever its operation. One
-    that a row lacks is passed over too. Where that leaves nothing to multiply, the first one
-    present starts the total: 0 * s would make a number out of a missing verdict. Behind a closed
-    gate, though, there is a number: nothing, and what multiplies it stays 0.
+    A component with weight 0 is passed over as if it were not configured, whatever its operation.
+    One that a row lacks is passed over too. Where that leaves nothing to multiply, the first one
+    present starts the total: 0 * s would make a missing verdict a number. Behind a closed gate,
+    though, there is a number: nothing, and what multiplies it stays 0.
     """
     del settings
     total_N = np.zeros(len(inputs.values_NC))

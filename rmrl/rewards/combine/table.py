@@ -13,7 +13,7 @@ from rmrl.registry import Registry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CombineInputs:
-    """N rows, all of which get a reward; C components, in the order of reward.models."""
+    """N rows, which all get a reward; C components, in the order of reward.models."""
 
     values_NC: np.ndarray
     """float64: transformed scores, 0 where not present."""
@@ -35,11 +35,11 @@ class CombineInputs:
 
     @property
     def counted_NC(self) -> np.ndarray:
-        """bool: present and of weight other than 0."""
+        """bool: present, with a weight other than 0."""
         return self.present_NC & (self.weights_NC != 0)
 
     def select(self, rows_N: np.ndarray) -> CombineInputs:
-        """Return the inputs of some rows; `rows_N` is a mask, or positions."""
+        """Return some rows' inputs; `rows_N` is a mask, or positions."""
         return CombineInputs(
             values_NC=self.values_NC[rows_N],
             weights_NC=self.weights_NC[rows_N],

@@ -1,8 +1,8 @@
 """Components that have a part in a row's reward, and watched ones: scored and logged, and no more.
 
-A component of weight 0 is watched. Its missing verdicts mask no row, are not imputed, end no run
-(`on_missing`) and count for no budget (reward.max_missing). The weight is that of the row: a
-schedule or reward.by_source may give 0 here and another number there.
+A component with weight 0 is watched. Its missing verdicts mask no row, are not imputed, end no run
+(`on_missing`) and count for no budget (reward.max_missing). The weight is the row's: a schedule or
+reward.by_source may give 0 here and another number there.
 
 A gate is the exception: a verdict of weight 0 that decides whether another component counts has a
 part in the reward all the same. It adds nothing, but without it there is no honest number. A gate

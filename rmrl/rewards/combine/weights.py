@@ -1,4 +1,4 @@
-"""Weights of the components per row."""
+"""The components' weights per row."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rmrl.rewards.specs.spec import RewardSpec
 def weights_matrix(
     specs: Sequence[RewardSpec], rows: Rows, *, step: float, schedules: Mapping[str, Schedule]
 ) -> np.ndarray:
-    """float64 [B, C]. NaN: the component does not apply to the row's data source, or is only a part
-    of an ensemble.
+    """float64 [B, C]. NaN: the component does not apply to the row's data source, or is only in an
+    ensemble.
 
     A spec with `sources` has their weights, others their own on every row. A schedule replaces
     either by its weight at `step`.
@@ -33,8 +33,8 @@ def weights_matrix(
 
 
 def common_weights(weights_BC: np.ndarray, specs: Sequence[RewardSpec]) -> np.ndarray:
-    """Return one weight per component, [C]: that of its rows where they agree (so a schedule
-    shows), else the spec's own."""
+    """Return one weight per component, [C]: its rows' where they agree (so a schedule shows), else
+    the spec's own."""
     weights_C = np.asarray([spec.weight for spec in specs], dtype=np.float64)
     for c in range(len(specs)):
         applied = weights_BC[~np.isnan(weights_BC[:, c]), c]

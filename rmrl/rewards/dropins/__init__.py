@@ -1,1 +1,1 @@
-"""Functions of users: drop-in files, their signatures and what they return."""
+"""Users' functions: drop-in files, their signatures and what they return."""

@@ -54,7 +54,7 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 @dataclass(frozen=True, slots=True)
 class FunctionSource:
-    """Import path of a function, so that another process can load it."""
+    """A function's import path, so that another process can load it."""
 
     target: str
     """Path of a .py file, or the dotted name of an importable module."""
@@ -121,7 +121,7 @@ class FunctionSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropIn:
-    """One reward function of a user's, loaded and checked."""
+    """One user's reward function, loaded and checked."""
 
     name: str
     path: Path
@@ -154,7 +154,7 @@ def load_dropin(
     """Load and check the drop-in file `path` for the reward `name`. `known_keys`: keys that SPEC
     may contain. None: any key.
 
-    `arguments`: those of a rule, as in `FunctionSource`.
+    `arguments`: a rule's, as in `FunctionSource`.
 
     RewardFunctionError: the import raised, functions are missing or have the wrong parameters, SPEC
       is malformed. A file with rm_preprocess alone is loaded: whether that is enough depends on the
@@ -224,8 +224,8 @@ def load_function(target: str, name: str, *, arguments: str = "") -> DropIn:
 
 
 def load_module(path: Path, code: str | None = None) -> ModuleType:
-    """Execute a file as a module of a private name. The same text of the same file is executed once
-    per process.
+    """Execute a file as a module with a private name. The same text in the same file is executed
+    once per process.
 
     `code` replaces the text on disk. RewardFunctionError names the file, the line and the exception
     when it raises.
@@ -262,7 +262,7 @@ def code_hash_of(code: str, folder: Path) -> str:
 
 
 def read_source(path: Path) -> str:
-    """Text of a Python file; RewardFunctionError where it cannot be read."""
+    """A Python file's text; RewardFunctionError where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -274,7 +274,7 @@ def read_source(path: Path) -> str:
 def call_with_known_arguments(
     function: Callable[..., Any], positional: tuple[Any, ...], optional: Mapping[str, Any]
 ) -> Any:
-    """Call `function(*positional)` with the entries of `optional` that its signature names, with
+    """Call `function(*positional)` with the entries in `optional` that its signature names, with
     all of them if it has **kwargs."""
     parameters = list(inspect.signature(function).parameters.values())
     passed = {p.name for p in parameters[: len(positional)] if p.kind in _BY_POSITION}
@@ -298,7 +298,7 @@ def rule_arguments(function: Callable[..., Any], where: str) -> tuple[str, ...]:
 
 def describe_exception(error: BaseException, file: str = "") -> str:
     """Describe an error in one line: type, message and place. The place is the innermost frame, and
-    before it the innermost frame of `file` if there is one."""
+    before it the innermost frame in `file` if there is one."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
     try:

@@ -1,5 +1,5 @@
-"""Imports of a user's reward file: its siblings, modules in the working directory, and the packages
-that its siblings had in verl (`names_of_verl`).
+"""What a user's reward file imports: its siblings, modules in the working directory, and the
+packages that its siblings had in verl (`names_of_verl`).
 
 `import helper` and `from .helper import f` find helper.py beside the file. Folder and working
 directory are looked at last, so that a drop-in called math_verify.py never shadows the package
@@ -23,7 +23,7 @@ from rmrl.rewards.dropins.names_of_verl import Loader, Names
 
 
 class _Folders(importlib.abc.MetaPathFinder):
-    """Finds top-level modules in folders of reward files, the newest first, and in the working
+    """Finds top-level modules in reward file folders, the newest first, and in the working
     directory."""
 
     def __init__(self) -> None:
@@ -32,7 +32,6 @@ class _Folders(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """See `importlib.abc.MetaPathFinder`."""
         if path is not None:
             return None
         spec = importlib.machinery.PathFinder.find_spec(
@@ -51,8 +50,8 @@ def importable(folder: Path | None = None) -> None:
     """Let modules in `folder` and in the working directory be imported, where nothing installed has
     their name.
 
-    A module that another folder of reward files has under the same name is forgotten: each file
-    gets its own sibling.
+    A module that another reward file folder has under the same name is forgotten: each file gets
+    its own sibling.
     """
     if _FOLDERS not in sys.meta_path:
         sys.meta_path.append(_FOLDERS)
@@ -67,8 +66,8 @@ def importable(folder: Path | None = None) -> None:
 
 
 def package_of(folder: Path) -> str:
-    """Return the name of a synthetic package whose modules are the files of `folder`: the target of
-    a drop-in's relative imports."""
+    """Return the name for a synthetic package whose modules are `folder`'s files: the target for a
+    drop-in's relative imports."""
     name = f"_rmrl_dropins_{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
     if name not in sys.modules:
         package = ModuleType(name)
@@ -78,7 +77,7 @@ def package_of(folder: Path) -> str:
 
 
 def siblings(code: str, folder: Path) -> list[Path]:
-    """Return the files of `folder` that a text imports, and those that these import; sorted. A text
+    """Return the files in `folder` that a text imports, and those that these import; sorted. A text
     that cannot be parsed imports nothing."""
     files: set[Path] = set()
     texts = [code]
@@ -92,8 +91,8 @@ def siblings(code: str, folder: Path) -> list[Path]:
 
 
 def imported_names(code: str) -> set[str]:
-    """Return the first and last parts of every module that a text imports, and the names it takes
-    from them: any of them may be a sibling's."""
+    """Return every imported module's first and last part, and the names it takes from them: any may
+    be a sibling's."""
     try:
         tree = ast.parse(code)
     except SyntaxError:

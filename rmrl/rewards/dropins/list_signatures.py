@@ -1,4 +1,4 @@
-"""Rules that take lists, one entry per response of a prompt's group, as other trainers call them.
+"""Rules that take lists, one entry per response in a prompt's group, as other trainers call them.
 
     reward(prompts, completions, completion_ids, **columns) -> list of numbers and None      TRL
     __call__(completions, **columns) of a class, with response_token_ids, messages and
@@ -43,7 +43,7 @@ Offered = Mapping[str, Any]
 
 
 class MisfitError(Exception):
-    """Misfit of a rule and a row: the end of a sentence that begins with the rule's name."""
+    """A rule and a row that do not fit: a sentence's end that begins with the rule's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def shape_of(names: Sequence[str]) -> Shape | None:
 
 @functools.cache
 def loop() -> Any:
-    """Return the one event loop for all calls of a process: clients that a module creates belong to
+    """Return the one event loop for all calls in a process: clients that a module creates belong to
     the loop they were first used on."""
     # Imported late: most rules are not async, and every new worker would wait for it.
     import asyncio
@@ -187,7 +187,7 @@ def loop() -> Any:
 
 
 def awaited(returned: Any) -> Any:
-    """Return the result of an async function; other values are returned unchanged."""
+    """Return an async function's result; other values are returned unchanged."""
     import inspect  # imported late: it is loaded already where a form was read
 
     if not inspect.isawaitable(returned):
@@ -208,8 +208,8 @@ def verl_columns(group: Sequence[Offered]) -> dict[str, list[Any]]:
 
 
 def openrlhf_columns(group: Sequence[Offered]) -> dict[str, list[Any]]:
-    """Return the columns OF_OPENRLHF. A prompt is one text, in the place of OpenRLHF's templated
-    prompt. A query is the prompt and the response behind it."""
+    """Return the columns OF_OPENRLHF. A prompt is one text, instead of OpenRLHF's templated prompt.
+    A query is the prompt and the response behind it."""
     columns: dict[str, list[Any]] = {name: [] for name in OF_OPENRLHF}
     for offered in group:
         turns = offered["messages"]
@@ -246,7 +246,7 @@ def swift_columns(columns: Mapping[str, Any], group: Sequence[Offered]) -> dict[
 
 
 def row_columns(offered: Offered) -> dict[str, Any]:
-    """Return the columns that a row offers to a rule of TRL's form, see COLUMNS."""
+    """Return the columns that a row offers to a rule in TRL's form, see COLUMNS."""
     columns: dict[str, Any] = {
         name: offered.get("ground_truth") for name in ("ground_truth", "answer", "solution")
     }
@@ -265,8 +265,8 @@ def log(logged: list[dict[str, Any]], name: str, values: Any, *, per_row: bool) 
 
 
 def log_openrlhf(returned: Mapping[str, Any], logged: list[dict[str, Any]]) -> None:
-    """Write `scores` and `extra_logs` of a returned dict. Values with one entry per response become
-    columns. A single value is repeated in every row."""
+    """Write `scores` and `extra_logs` from a returned dict. Values with one entry per response
+    become columns. A single value is repeated in every row."""
     columns = {"scores": returned.get("scores")}
     if isinstance(returned.get("extra_logs"), Mapping):
         columns |= returned["extra_logs"]

@@ -31,8 +31,8 @@ _LOCK = threading.RLock()
 
 
 class Names:
-    """The names of verl as the files of one folder import them. An installed verl comes first
-    where it has the module. What a name led to once it leads to ever after."""
+    """verl's names as the files in one folder import them. An installed verl comes first where it
+    has the module. What a name led to once it leads to ever after."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -50,7 +50,6 @@ class Names:
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> ModuleType:
-        """See `builtins.__import__`."""
         if level or name.partition(".")[0] != "verl":
             return builtins.__import__(name, globals, locals, fromlist or (), level)
         with self._known():
@@ -89,14 +88,13 @@ class Names:
 
 
 class Loader(importlib.machinery.SourceFileLoader):
-    """Executes a file of a folder whose names of verl are `names`."""
+    """Executes a file in a folder whose verl names are `names`."""
 
     def __init__(self, fullname: str, path: str, names: Names) -> None:
         super().__init__(fullname, path)
         self._names = names
 
     def exec_module(self, module: ModuleType) -> None:
-        """See `importlib.abc.Loader`."""
         module.__dict__["__builtins__"] = self._names.builtins()
         super().exec_module(module)
 
@@ -112,7 +110,6 @@ class _Siblings(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """See `importlib.abc.MetaPathFinder`."""
         del path, target
         if fullname in _PARENTS:
             self.names.add(fullname)
@@ -182,7 +179,7 @@ def _sure_imports(
 
 
 def names_from_verl(statement: ast.Import | ast.ImportFrom) -> list[str]:
-    """Full names of what a statement takes from verl, [] where it takes nothing from there."""
+    """Full names for what a statement takes from verl, [] where it takes nothing from there."""
     prefix = ""
     if isinstance(statement, ast.ImportFrom):
         if statement.level > 0:

@@ -1,4 +1,4 @@
-"""Calling forms of a rule: distinguished by its parameters, each with its call for one response.
+"""How a rule may be called: distinguished by its parameters, each with its call for one response.
 
     compute_score(data_source, solution_str, ground_truth, extra_info=None) -> number, None or dict
     reward(prompts, completions, completion_ids, **columns) -> list of numbers and None        as
@@ -14,7 +14,7 @@
       Rubric of verifiers calls it. A Rubric itself is made a function of lists (`rubrics`)
 
 Each may be async. The list forms get the responses to one prompt together (`list_signatures`). A
-rule may have arguments of its own, set in the configuration, and so may its maker: a class, or a
+rule may have its own arguments, set in the configuration, and so may its maker: a class, or a
 function that returns a rule. Rule workers import this module: it needs the standard library,
 `rmrl.errors` and `list_signatures` only.
 """
@@ -168,12 +168,12 @@ def parameters_of(function: Callable[..., Any], where: str) -> list[inspect.Para
 
 
 def keyword_names(parameters: Iterable[inspect.Parameter]) -> tuple[str, ...]:
-    """The names of the parameters that can be passed by keyword."""
+    """Which parameters can be passed by keyword."""
     return tuple(p.name for p in parameters if p.kind in _BY_NAME)
 
 
 def takes(parameters: Iterable[inspect.Parameter], kind: Any) -> bool:
-    """Whether one of them is of that kind, such as **kwargs."""
+    """Whether one has that kind, such as **kwargs."""
     return any(p.kind is kind for p in parameters)
 
 

@@ -1,4 +1,4 @@
-"""Check of the value that a user's function returned as one score."""
+"""Check the value that a user's function returned as one score."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Reward functions and Rubrics of verifiers (0.1 to 0.3) as rules that take lists, in TRL's form.
+"""verifiers' reward functions and Rubrics (0.1 to 0.3) as rules that take lists, in TRL's form.
 
 A reward function is called with what it names of prompt, completion, answer, info, state, task,
-parser and the row's columns (`Rubric._call_individual_reward_func`). A Rubric scores the states of
-a group (`Rubric.score_group`) and writes `reward` and `metrics` into each. It turns a function that
-raises into 0 and a line of its log, which is an error here.
+parser and the row's columns (`Rubric._call_individual_reward_func`). A Rubric scores a group's
+states (`Rubric.score_group`) and writes `reward` and `metrics` into each. It turns a function that
+raises into 0 and a line in its log, which is an error here.
 
 Rule workers import this module: beside the standard library it needs rmrl.logs only.
 """
@@ -57,7 +57,7 @@ def of_single(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def of_rubric(rubric: Any) -> Callable[..., Any]:
     """Return a rule of lists that has a Rubric score the responses to a prompt as a group. The
-    rubric's metrics become columns of the score."""
+    rubric's metrics become score columns."""
 
     async def rule(
         prompts: Sequence[Any], completions: Sequence[Any], log_extra: Any = None, **columns: Any

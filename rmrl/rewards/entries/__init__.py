@@ -1,1 +1,1 @@
-"""From the entries of the section `reward` to specs."""
+"""From the section `reward`'s entries to specs."""

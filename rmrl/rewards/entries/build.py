@@ -202,7 +202,7 @@ def _labels(section: Section, role: str, options: Any, path: str) -> LabelReadin
 
 
 def _check_model(section: Section, role: str, runner: Runner, path: str) -> None:
-    """Raise RewardError unless the checkpoint can do what its role asks of it."""
+    """Raise RewardError unless the checkpoint can do what its role asks."""
     advice = peer_advice(path) if runner == "pooling" else ""
     if advice:
         raise RewardError(advice)

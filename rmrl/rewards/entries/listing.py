@@ -1,4 +1,4 @@
-"""The resolved rewards as a table for people, and a table of the first scores."""
+"""The resolved rewards as a table for people, and a table with the first scores."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def named_rewards(config: RewardConfig) -> list[Component]:
     """Return `reward.models` in order, then the names that only `reward.by_source` has. Raises
     ConfigError where by_source is malformed.
 
-    `model_name` is the last part of a checkpoint's path where no other name ends in that part.
+    `model_name` is a checkpoint path's last part where no other name ends in that part.
     """
     count = len(config.models)
     weights = [1.0] * count

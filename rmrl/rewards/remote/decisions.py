@@ -43,7 +43,6 @@ class SystemOneWire:
         return await together(map(self._one, requests))
 
     async def aclose(self) -> None:
-        """See `Wire.aclose`."""
         await self._client.aclose()
 
     async def _one(self, request: DecisionRequest) -> list[TextOutput]:
@@ -119,7 +118,6 @@ class DecisionsWire(SystemOneWire):
     most_questions = 400
 
     def body(self, text: str, questions: Sequence[tuple[str, tuple[str, ...]]]) -> dict[str, Any]:
-        """See `SystemOneWire.body`."""
         entries: list[dict[str, Any]] = []
         for question, choices in questions:
             entry: dict[str, Any] = {"type": "predicate", "instructions": question}
@@ -131,7 +129,6 @@ class DecisionsWire(SystemOneWire):
     def answer(
         self, answer: Mapping[str, Any], number: int
     ) -> tuple[Mapping[str, float], float] | None:
-        """See `SystemOneWire.answer`."""
         each = answer["answers"][number]
         if each["type"] == "refusal":
             return None

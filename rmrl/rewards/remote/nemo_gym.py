@@ -43,7 +43,6 @@ class NemoGymWire:
         return await together(map(self._one, requests))
 
     async def aclose(self) -> None:
-        """See `Wire.aclose`."""
         await self._client.aclose()
 
     async def _one(self, request: RowRequest) -> ValueOutput:

@@ -59,7 +59,6 @@ class OpenAIWire:
         return await together(map(self._one, requests))
 
     async def aclose(self) -> None:
-        """See `Wire.aclose`."""
         await self._client.aclose()
 
     async def _one(self, request: GenerateRequest) -> list[TextOutput]:

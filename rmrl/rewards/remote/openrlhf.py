@@ -39,7 +39,6 @@ class OpenRLHFWire:
         return list(chain.from_iterable(outputs))
 
     async def aclose(self) -> None:
-        """See `Wire.aclose`."""
         await self._client.aclose()
 
     async def _batch(self, requests: Sequence[RewardRequest]) -> list[ValueOutput]:

@@ -30,7 +30,6 @@ class SlimeWire:
         return await together(map(self._one, requests))
 
     async def aclose(self) -> None:
-        """See `Wire.aclose`."""
         await self._client.aclose()
 
     async def _one(self, request: RewardRequest) -> ValueOutput:

@@ -59,7 +59,6 @@ class NativeWire:
     """Implements `ServeWire`."""
 
     def routes(self, service: Service) -> Sequence[WireRoute]:
-        """See `ServeWire.routes`."""
         del service
         return [
             WireRoute(

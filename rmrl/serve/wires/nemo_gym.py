@@ -89,7 +89,6 @@ class NemoGymWire:
     """Implements `ServeWire`."""
 
     def routes(self, service: Service) -> Sequence[WireRoute]:
-        """See `ServeWire.routes`."""
         del service
         return [
             WireRoute(

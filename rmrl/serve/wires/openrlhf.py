@@ -56,7 +56,6 @@ class OpenRLHFWire:
     """Implements `ServeWire`."""
 
     def routes(self, service: Service) -> Sequence[WireRoute]:
-        """See `ServeWire.routes`."""
         del service
         return [
             WireRoute(

@@ -60,7 +60,6 @@ class SlimeWire:
     """Implements `ServeWire`."""
 
     def routes(self, service: Service) -> Sequence[WireRoute]:
-        """See `ServeWire.routes`."""
         del service
         return [
             WireRoute(

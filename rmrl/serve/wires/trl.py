@@ -57,7 +57,6 @@ class TRLWire:
     """Implements `ServeWire`."""
 
     def routes(self, service: Service) -> Sequence[WireRoute]:
-        """See `ServeWire.routes`."""
         del service
         return [
             WireRoute(

@@ -1,1 +1,1 @@
-"""One file per family of models. See rmrl/rewards/catalogue/card.py for its parts."""
+"""One file per model family. See rmrl/rewards/catalogue/card.py for its parts."""

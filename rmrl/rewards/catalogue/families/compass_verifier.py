@@ -1,4 +1,4 @@
-"""CompassVerifier: is the final answer of a response that of the reference?"""
+"""CompassVerifier: is a response's final answer the reference's?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""general-verifier of TIGER-Lab: is a final answer equivalent to the reference?"""
+"""TIGER-Lab's general-verifier: is a final answer equivalent to the reference?"""
 
 from __future__ import annotations
 

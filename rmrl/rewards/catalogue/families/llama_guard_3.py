@@ -15,8 +15,8 @@ def rm_preprocess(
     text_responses: Sequence[str],
     tgt_tokenizer: Any,  # noqa: ARG001
 ) -> list[list[dict[str, str]]]:
-    """The turns of the prompt and the response as the assistant's. A turn of another role counts as
-    the user's, and successive turns of one role are one turn, a blank line between them."""
+    """The prompt's turns, and the response as the assistant's. A turn with another role counts as
+    the user's, and successive turns with one role are one turn, a blank line between them."""
     rows: list[list[dict[str, str]]] = []
     for prompt, response in zip(text_prompts, text_responses, strict=True):
         turns: list[dict[str, str]] = []

@@ -1,4 +1,4 @@
-"""RM-R1, the instruct models: a rubric or a solution of its own, then which of two is better."""
+"""RM-R1, the instruct models: its own rubric or solution, then which of two is better."""
 
 from __future__ import annotations
 

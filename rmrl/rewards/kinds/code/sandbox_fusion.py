@@ -45,7 +45,6 @@ class SandboxFusionWire:
         return await together(judged(request, self.run) for request in requests)
 
     async def aclose(self) -> None:
-        """See `Wire.aclose`."""
         await self._client.aclose()
 
     async def run(self, program: Program) -> Outcome:
