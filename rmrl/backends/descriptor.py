@@ -1,4 +1,4 @@
-"""What describes a training backend. Read in the driver, before a process is started.
+"""Training backends, described. Read in the driver, before a process is started.
 
 Imports no torch. A user's own backend may be a plain class: `described_backend` gives it defaults
 that assume nothing about how it shards.

@@ -64,7 +64,7 @@ CHECKED_TOKENS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What `export` returns."""
+    """`export`'s result."""
 
     parameters: int
     """Numbers written; tied weights once."""

@@ -31,7 +31,7 @@ class SavedModel:
 
 
 def describe(settings: TrainSettings, *, tensor_format: str) -> dict[str, Any]:
-    """What `saved_model` reads in state.json."""
+    """The entries in state.json that `saved_model` reads."""
     trained = settings.trained
     return {
         "format": tensor_format,
@@ -42,8 +42,8 @@ def describe(settings: TrainSettings, *, tensor_format: str) -> dict[str, Any]:
 
 
 def saved_model(folder: Path) -> SavedModel:
-    """What describes the checkpoint in `folder`. Raises CheckpointError when it is torn or has no
-    description."""
+    """Return the description that the checkpoint in `folder` has. Raises CheckpointError when it is
+    torn or has no description."""
     state = read_state(folder)
     missing = [entry for entry in ("format", "role", "model", "dtype") if entry not in state]
     if missing:

@@ -26,8 +26,7 @@ class FakeProcess:
     """Names of the methods called; for a training worker's models "actor.update"."""
 
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
-        """What the object's method returned. Nothing runs in parallel, so `timeout_s` is
-        ignored."""
+        """The object's method's result. Nothing runs in parallel, so `timeout_s` is ignored."""
         return await self.result(method, *args, timeout_s=timeout_s, **kwargs)
 
     async def result(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:

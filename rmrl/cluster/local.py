@@ -77,7 +77,7 @@ class LocalProcess:
         """Progress of all calls so far. It never falls."""
 
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
-        """What the method returned.
+        """The method's result.
 
         The deadline counts from the call's last progress, where the object counts it (method
         `progress`), see `with_progress`. Raises EngineLostError when the process dies, StallError

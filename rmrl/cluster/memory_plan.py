@@ -30,7 +30,7 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What one engine or role takes on each device, in bytes: awake and put away."""
+    """One engine's or role's memory on each device, in bytes: awake and put away."""
 
     who: str
     what: str

@@ -40,7 +40,7 @@ _ESTIMATED_RESPONSES = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What one check displays and measures."""
+    """One check's displays and measurements."""
 
     checked: CheckedScoring
     rows: list[ResponseRow]

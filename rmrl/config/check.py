@@ -94,7 +94,7 @@ def _batches(config: Config) -> Iterator[str]:
 
 
 def _checkpoints(config: Config) -> Iterator[str]:
-    """What checkpoints hold, and how many to keep."""
+    """Checkpoints: what they hold, and how many to keep."""
     keep = config.trainer.max_actor_ckpt_to_keep
     if keep is not None and keep < 1:
         yield (

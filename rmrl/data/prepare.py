@@ -1,5 +1,5 @@
-"""What the scripts in data_preprocess/ share: options, a held-out share, one parquet file per
-split, and the report at the end."""
+"""Shared by the scripts in data_preprocess/: options, a held-out share, one parquet file per split,
+and the report at the end."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Survey:
 
 @dataclass(slots=True)
 class _FileRows:
-    """What happens to each row in one file."""
+    """Each row's fate in one file."""
 
     fates: array[int] = field(default_factory=lambda: array("b"))
     """One byte per row."""

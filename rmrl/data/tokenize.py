@@ -31,7 +31,7 @@ _LISTED_OVERLONG = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthReport:
-    """What `fit_lengths` returns, in rows and tokens."""
+    """`fit_lengths`' result, in rows and tokens."""
 
     kept: list[int]
     """Positions of the remaining rows."""

@@ -1,4 +1,4 @@
-"""What `rmrl doctor` finds."""
+"""A finding by `rmrl doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run's or a scored file's time went: the steps' stages, rewards, and engines."""
+"""A run's or a scored file's time: the steps' stages, rewards, and engines."""
 
 from __future__ import annotations
 

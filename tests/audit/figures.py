@@ -40,7 +40,7 @@ class Outcome:
 
 
 def planted(half: str) -> dict[str, tuple[str, ...]]:
-    """Return reward -> the findings that name its fault; () of a sound one."""
+    """Return reward -> the findings that name its fault; () for a sound one."""
     module: Any = importlib.import_module(f"tests.audit.rewards.{half}")
     return module.CAUSES | dict.fromkeys(module.SOUND, ())
 

@@ -43,8 +43,8 @@ def _problems(settings: AlgorithmConfig) -> list[str]:
 
 @estimator(group=True, token_rewards=False, problems=_problems)
 def grpo_passk(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:
-    """What each response adds to the best of k. Raises ConfigError for passk_k below 2 and for
-    token rewards."""
+    """Credit for what each response adds to the best of k. Raises ConfigError for passk_k below 2
+    and for token rewards."""
     if settings.passk_k is not None and settings.passk_k < 2:
         raise ConfigError(
             f"algorithm.passk_k={settings.passk_k}: a set of k responses needs a second best; use 2"

@@ -1,4 +1,4 @@
-"""What the policy losses share: the ratio new / old policy, the clip range, sums over counted
+"""Shared by the policy losses: the ratio new / old policy, the clip range, sums over counted
 tokens.
 
 A loss's own file has only the equation. Everything here makes padding harmless: positions outside

@@ -1,4 +1,4 @@
-"""What has changed since an earlier audit on the same rows.
+"""Changes since an earlier audit on the same rows.
 
 A rule must give the same scores. A judge's scores move a little from run to run, so paired tests
 decide: whether its mean has moved, and whether its verdicts have moved to one side. Both count the

@@ -132,7 +132,7 @@ CHANGED: dict[str, Edit] = {
 
 
 class Mutations:
-    """Both edits."""
+    """Two edits, one after the other."""
 
     name: ClassVar[str] = "mutations"
     needs: ClassVar[str] = "references"

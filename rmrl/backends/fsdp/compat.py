@@ -41,7 +41,7 @@ def device_mesh(device: str, fsdp_size: int) -> DeviceMesh:
 
 
 class Strategy(Protocol):
-    """What rmrl.backends.fsdp.fsdp1 and .fsdp2 both offer: all that differs between the two.
+    """Offered by rmrl.backends.fsdp.fsdp1 and .fsdp2 alike: all that differs between the two.
 
     Every call but `free_gathered` is made in all processes together.
     """

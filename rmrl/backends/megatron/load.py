@@ -112,8 +112,8 @@ class _Files:
             )
 
     def slices(self, entry: Entry, rank: int, ranks: int) -> list[Tensor]:
-        """What tensor-parallel rank `rank` of `ranks` has from each tensor in the entry; views into
-        the files."""
+        """Each of the entry's tensors, as far as tensor-parallel rank `rank` of `ranks` has it;
+        views into the files."""
         views: list[Tensor] = []
         for number, name in enumerate(entry.hf):
             part = slice_of(entry, number, rank, ranks)

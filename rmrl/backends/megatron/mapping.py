@@ -189,8 +189,8 @@ def share_shape(entry: Entry, ranks: int) -> tuple[int, ...]:
 
 
 def slice_of(entry: Entry, number: int, rank: int, ranks: int) -> tuple[slice, ...]:
-    """What tensor-parallel rank `rank` holds from `entry.hf[number]`. Padding rows are in none of
-    the checkpoint's tensors."""
+    """Tensor-parallel rank `rank`'s part in `entry.hf[number]`. Padding rows are in none of the
+    checkpoint's tensors."""
     shape = entry.shapes[number]
     slices = [slice(0, size) for size in shape]
     if entry.kind != "whole":
@@ -228,8 +228,8 @@ def fill(entry: Entry, tensors: Sequence[Tensor], parameter: Tensor) -> None:
 
 
 def joined(entry: Entry, shares: Sequence[Tensor]) -> Iterator[Tensor]:
-    """What undoes cutting and `fill`: the tensors `entry.hf`, one by one, from all ranks' shares or
-    from one whole tensor."""
+    """The way back from cutting and `fill`: the tensors `entry.hf`, one by one, from all ranks'
+    shares or from one whole tensor."""
     for number, shape in enumerate(entry.shapes):
         views = [split(entry, share)[number] for share in shares]
         pieces = [view.flatten(0, view.dim() - len(shape)) for view in views]

@@ -32,7 +32,7 @@ from rmrl.models.token_values import load_value_model, value_config
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MegatronModel:
-    """What this process holds from one model."""
+    """One model, as far as this process holds it."""
 
     shape: Shape
     sizes: Sizes

@@ -25,8 +25,7 @@ _NOTHING: tuple[Hashable, ...] = (None, False, "")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyFate:
-    """What happens to the keys that `pattern` matches. A key without a row is rmrl's own, or
-    unknown."""
+    """A rule for the keys that `pattern` matches. A key without a row is rmrl's own, or unknown."""
 
     pattern: str
     """A dotted key. `(a|b)` is one of several names, `.*` at the end the section and all keys below

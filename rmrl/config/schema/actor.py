@@ -167,7 +167,7 @@ class MegatronConfig:
 
 @dataclass(kw_only=True, slots=True)
 class CriticMegatronConfig(MegatronConfig):
-    """What overrides the actor's settings. null: the actor's value."""
+    """Overrides for the actor's settings. null: the actor's value."""
 
     tensor_model_parallel_size: int | None = changeable(None)  # pyright: ignore[reportIncompatibleVariableOverride]
     pipeline_model_parallel_size: int | None = changeable(None)  # pyright: ignore[reportIncompatibleVariableOverride]

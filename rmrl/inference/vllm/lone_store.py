@@ -1,4 +1,4 @@
-"""Where a one-worker process group keeps its addresses."""
+"""The store in which a one-worker process group keeps its addresses."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class TransferLink:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What one training process knows about weights that were sent."""
+    """One training process's knowledge about weights that were sent."""
 
     bytes: int
     """Of all tensors."""

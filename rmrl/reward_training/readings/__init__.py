@@ -1,1 +1,1 @@
-"""Where a trained model's outputs are read: a file for each way."""
+"""The places where a trained model's outputs are read: a file for each way."""

@@ -1,4 +1,4 @@
-"""What identifies a score's source: the model, its sampling, the reward's code and entries.
+"""Identifies a score's source: the model, its sampling, the reward's code and entries.
 
 A calibration holds for exactly these scores. Speed and place are no part of it, nor is anything
 behind the score: weight, transform, what to do without a verdict.

@@ -1,4 +1,4 @@
-"""What teachers say on the responses' tokens, weighted: it stays out of the reward, and training
+"""Teachers' words on the responses' tokens, weighted: it stays out of the reward, and training
 makes token rewards of it, since only there the policy's own log-probabilities are known."""
 
 from __future__ import annotations

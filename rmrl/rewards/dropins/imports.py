@@ -1,5 +1,5 @@
-"""What a user's reward file imports: its siblings, modules in the working directory, and the
-packages that its siblings had in verl (`names_of_verl`).
+"""A user's reward file's imports: its siblings, modules in the working directory, and the packages
+that its siblings had in verl (`names_of_verl`).
 
 `import helper` and `from .helper import f` find helper.py beside the file. Folder and working
 directory are looked at last, so that a drop-in called math_verify.py never shadows the package
