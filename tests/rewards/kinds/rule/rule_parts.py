@@ -106,10 +106,11 @@ def alive(pid: int) -> bool:
 
 
 def wait_until(condition: Callable[[], bool]) -> bool:
+    """Whether it came true. It is not asked again then: it may be true for a moment only."""
     end = time.monotonic() + PATIENCE_S
-    while not condition() and time.monotonic() < end:
+    while not (true := condition()) and time.monotonic() < end:
         time.sleep(0.02)
-    return condition()
+    return true
 
 
 def one_call(

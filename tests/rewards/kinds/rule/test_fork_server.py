@@ -25,6 +25,7 @@ from rmrl.rewards.kinds.rule.reward import RuleReward
 from rmrl.rewards.kinds.rule.worker_process import Nursery
 from rmrl.types import ScoreItem, ScoreResult
 from tests.patience import PATIENCE_S, expires
+from tests.rewards.kinds.rule.rule_parts import wait_until
 
 RULE = """
 import os, random, signal, subprocess, time
@@ -115,8 +116,8 @@ def test_a_forked_worker_is_killed_with_its_children_and_reports_how_it_died(
     assert "its process died of SIGSEGV, twice" in crashed.detail
     before = {p.pid for p in sleepers()}
     assert score(pool, path, "child", timeout_s=expires(1.0))[0].status == "timeout"
-    assert gone(lambda: {p.pid for p in sleepers()} - before == set())
-    assert gone(lambda: psutil.STATUS_ZOMBIE not in [p.status() for p in nursery.children()])
+    assert wait_until(lambda: {p.pid for p in sleepers()} - before == set())
+    assert wait_until(lambda: none_left_behind(pool, nursery))
 
 
 def test_a_worker_that_ends_later_than_it_is_waited_for_leaves_no_zombie(
@@ -127,7 +128,7 @@ def test_a_worker_that_ends_later_than_it_is_waited_for_leaves_no_zombie(
     monkeypatch.setattr(worker_process, "KILL_WAIT_S", 0.0)
     for _ in range(5):
         assert score(pool, path, "crash", timeout_s=PATIENCE_S)[0].status == "worker_lost"
-    assert gone(lambda: psutil.STATUS_ZOMBIE not in [p.status() for p in nursery.children()])
+    assert wait_until(lambda: none_left_behind(pool, nursery))
     assert score(pool, path, "fine", timeout_s=PATIENCE_S)[0].status == "ok"
 
 
@@ -145,7 +146,7 @@ def test_an_answer_that_came_before_a_reaped_worker_is_waited_for_once(tmp_path:
         with parent_end, worker_end:
             worker = nursery.fork(worker_end, 1)
         os.kill(worker.pid, signal.SIGKILL)
-        assert gone(worker.ended)
+        assert wait_until(worker.ended)
         nursery.request(sources[1])
         assert worker.wait() == -signal.SIGKILL
         nursery.receive()
@@ -166,11 +167,9 @@ def sleepers() -> list[psutil.Process]:
     ]
 
 
-def gone(condition: Any) -> bool:
-    end = time.monotonic() + PATIENCE_S
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.05)
-    return bool(condition())
+def none_left_behind(pool: RulePool, nursery: psutil.Process) -> bool:
+    """Whether every worker that was forked serves the pool: none is dying, none a zombie."""
+    return {child.pid for child in nursery.children()} <= set(pool.process_ids())
 
 
 def test_the_pool_outlives_its_nursery(pool: RulePool, tmp_path: Path) -> None:
@@ -196,7 +195,7 @@ def test_closing_leaves_nothing(tmp_path: Path) -> None:
     nursery = nursery_of(pool, path)
     family = [nursery, *nursery.children()]
     pool.close()
-    assert gone(
+    assert wait_until(
         lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family)
     )
 
