@@ -59,9 +59,9 @@ class RewardFunc:
         return values
 
     def _log(self, shared: SharedRewards, table: ScoreTable, columns: Mapping[str, Any]) -> None:
-        """Pass on how many verdicts are missing, as a share, and a column for the completions
-        table, where the trainer has a place for them: a component its statuses, the combined reward
-        all components' scores."""
+        """Pass on the share of missing verdicts, and a column for the completions table, where the
+        trainer has a place for them: a component its statuses, the combined reward all components'
+        scores."""
         names = [self.__name__]
         kind = "status"
         if self.__name__ == COMBINED:

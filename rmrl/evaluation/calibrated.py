@@ -23,7 +23,7 @@ def calibrated_numbers(
     *,
     bins: int,
 ) -> Numbers | None:
-    """Return {calibration: Brier, ECE and curve for P(good), good: share with good responses by
+    """Return {calibration: Brier, ECE and curve for P(good), good: share of good responses by
     people's labels, corrected: the same share estimated from the reward's verdicts alone}. None
     unless people's values are 0 and 1."""
     scores: list[float] = []

@@ -85,7 +85,7 @@ def scored_labels(
     """Return (score, label) for each response in a scored row. None: no verdict, or no label.
 
     Raises DataError where the row has no scores for the reward, other values, or not as many scores
-    as labels. A row without any label may have any response count.
+    as labels. A row without any label may have any number of responses.
     """
     column = f"score_{name}"
     if column not in values:

@@ -63,8 +63,8 @@ def correlations(numbers: Numbers) -> dict[str, Any]:
 
 
 def opposed(numbers: Numbers) -> list[dict[str, Any]]:
-    """Return for each two components: the responses with both verdicts, and which share lies above
-    one's middle and below the other's."""
+    """Return for each two components: the responses with both verdicts, and the share that lies
+    above the middle of one and below the other's."""
     pairs: list[dict[str, Any]] = []
     for first, second in combinations(numbers.components, 2):
         a = numbers.components[first].scores_N

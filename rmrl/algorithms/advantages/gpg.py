@@ -24,8 +24,8 @@ from rmrl.types import AdvantageInputs, Advantages
 
 @estimator(group=True)
 def gpg(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:  # noqa: ARG001
-    """Scaled group-centred advantages; `group/constant_fraction` says which share teaches nothing,
-    `gpg/alpha` the scale."""
+    """Scaled group-centred advantages; `group/constant_fraction` is the share of groups that teach
+    nothing, `gpg/alpha` the scale."""
     mask_BT = inputs.response_mask_BT
     group = group_statistics(sequence_rewards(inputs), inputs.group_ids_B)
     informative = len(group.constant_B) - int(group.constant_B.sum())

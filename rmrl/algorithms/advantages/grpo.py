@@ -31,7 +31,8 @@ STD_EPSILON = 1e-6
 
 @estimator(group=True)
 def grpo(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:
-    """Group-relative advantages; `group/constant_fraction` says which share teaches nothing."""
+    """Group-relative advantages; `group/constant_fraction` is the share of groups that teach
+    nothing."""
     mask_BT = inputs.response_mask_BT
     rewards_B = sequence_rewards(inputs)
     group = group_statistics(rewards_B, inputs.group_ids_B)

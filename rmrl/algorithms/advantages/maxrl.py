@@ -28,8 +28,8 @@ from rmrl.types import AdvantageInputs, Advantages
 
 @estimator(group=True, token_rewards=False)
 def maxrl(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:  # noqa: ARG001
-    """Group-centred rewards over the group mean; `maxrl/no_success` says for which share the group
-    has no mean above 0. Raises ConfigError for token rewards."""
+    """Group-centred rewards over the group mean; `maxrl/no_success` is the share of rows whose
+    group has no mean above 0. Raises ConfigError for token rewards."""
     refuse_token_rewards(
         inputs,
         estimator="maxrl",

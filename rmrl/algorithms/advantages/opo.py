@@ -20,8 +20,8 @@ from rmrl.types import AdvantageInputs, Advantages
 
 @estimator(group=True)
 def opo(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:  # noqa: ARG001
-    """Advantages over the length-weighted group mean; `group/constant_fraction` says which share
-    teaches nothing."""
+    """Advantages over the length-weighted group mean; `group/constant_fraction` is the share of
+    groups that teach nothing."""
     mask_BT = inputs.response_mask_BT
     group = group_statistics(sequence_rewards(inputs), inputs.group_ids_B)
     lengths_B = (mask_BT > 0).sum(dim=1).double()

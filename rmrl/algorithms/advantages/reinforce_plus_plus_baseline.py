@@ -27,8 +27,8 @@ def reinforce_plus_plus_baseline(
     *,
     settings: AlgorithmConfig,  # noqa: ARG001
 ) -> Advantages:
-    """Group-centred, batch-whitened advantages; `group/constant_fraction` says which share has no
-    contrast."""
+    """Group-centred, batch-whitened advantages; `group/constant_fraction` is the share of groups
+    without contrast."""
     mask_BT = inputs.response_mask_BT
     group = group_statistics(sequence_rewards(inputs), inputs.group_ids_B)
     advantages_BT = masked_whiten(spread_over_tokens(group.centred_B, mask_BT), mask_BT)

@@ -24,7 +24,7 @@ from rmrl.types import AdvantageInputs, Advantages
 
 @estimator(baseline=True)
 def remax(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:  # noqa: ARG001
-    """Return-to-go minus the greedy reward. `baseline/missing` says which share has none,
+    """Return-to-go minus the greedy reward. `baseline/missing` is the share of rows without one,
     `baseline/mean` is the others' mean.
 
     Raises ConfigError without `baseline_rewards_B`.

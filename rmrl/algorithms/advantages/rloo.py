@@ -19,7 +19,8 @@ from rmrl.types import AdvantageInputs, Advantages
 
 @estimator(group=True)
 def rloo(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:  # noqa: ARG001
-    """Leave-one-out advantages; `group/constant_fraction` says which share teaches nothing."""
+    """Leave-one-out advantages; `group/constant_fraction` is the share of groups that teach
+    nothing."""
     mask_BT = inputs.response_mask_BT
     group = group_statistics(sequence_rewards(inputs), inputs.group_ids_B)
     advantages_B = group.centred_B * group.count_B / (group.count_B - 1).clamp(min=1)

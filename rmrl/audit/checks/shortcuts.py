@@ -132,7 +132,7 @@ def length_of_responses(
 
 
 def groups(rows: Sequence[Row], scores: Sequence[Score]) -> Finding:
-    """Return which share has no difference within a group, which a policy learns nothing from."""
+    """Return the share of groups without a difference, from which a policy learns nothing."""
     left = iter(scores)
     constant = 0
     several = 0

@@ -56,8 +56,8 @@ def within_prompts(responses: Responses) -> dict[str, Any] | None:
 
     {prompts; pairs; same, opposite: pairs in the same and in the opposite order; tied: pairs that
     one reward ties, tied_in_both; same_share: same / (pairs - tied_in_both); same_best: share of
-    prompts on which a response is in the first place of both; moved: share of responses with
-    another rank, mean_move: the rank's mean change (1 is the highest; ties share the average)}
+    prompts on which both have a response in the first place; moved: share of responses with another
+    rank, mean_move: the rank's mean change (1 is the highest; ties share the average)}
     """
     pairs = 0
     same = 0
@@ -98,7 +98,7 @@ def within_prompts(responses: Responses) -> dict[str, Any] | None:
 
 
 def places(values_N: np.ndarray) -> np.ndarray:
-    """Return which share each value exceeds among the others, a tie counting half; 0 .. 1, 0.5 for
+    """Return the share of the others that each value exceeds, a tie counting half; 0 .. 1, 0.5 for
     a single value."""
     count = len(values_N)
     if count < 2:

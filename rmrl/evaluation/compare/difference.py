@@ -15,7 +15,7 @@ _CELLS = 10**7
 """Resampled values in memory at a time."""
 
 Terms = tuple[np.ndarray, np.ndarray]
-"""float64 [A, T] of both rewards, and the number of the prompt [T] of each. A figure is the mean of
+"""float64 [A, T] for both rewards, and each one's prompt number [T]. A figure is the mean of
 its terms."""
 
 
@@ -72,9 +72,9 @@ FIGURES: Mapping[str, Callable[[Responses, float], Terms]] = {
 def difference(
     terms: Terms, *, resamples: int, confidence: float, seed: int
 ) -> dict[str, Any] | None:
-    """Return {values: of the two, difference: second - first, low, high: percentile interval,
-    above: the share in which the second is higher among resamples, ties counting half, prompts,
-    count}. None without a term.
+    """Return {values: both, difference: second - first, low, high: percentile interval,
+    above: share of resamples in which the second is higher, ties counting half, prompts, count}.
+    None without a term.
 
     Prompts are drawn with replacement, a prompt's both rewards together (Efron and Tibshirani 1993,
     section 13.3).

@@ -18,7 +18,7 @@ from rmrl.evaluation.compare.responses import Responses
 
 def most_disputed(responses: Responses, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return up to `count` responses' positions and how their places differ, second minus first,
-    from -1 to 1: the place is which share has a lower reward among all other responses. Largest
+    from -1 to 1: the place is the share of all other responses with a lower reward. Largest
     differences first, equal places left out."""
     change_N = places(responses.rewards_AN[1]) - places(responses.rewards_AN[0])
     order = np.argsort(-np.abs(change_N), kind="stable")[:count]

@@ -17,9 +17,9 @@ def mcnemar(terms: Terms) -> dict[str, Any] | None:
 
     With one term per prompt p is the exact test's (McNemar 1947, Psychometrika 12:153, with the
     binomial distribution instead of chi-squared). One prompt's terms move together, so what either
-    judge gains over all a prompt's terms keeps its size, and only its sign is drawn: p is which
-    share gives at least the total seen among all signs (Fisher 1935, The Design of Experiments,
-    section 21), which is the same number where every prompt has one term.
+    judge gains over all a prompt's terms keeps its size, and only its sign is drawn: p is the share
+    of all signs that give at least the total seen (Fisher 1935, The Design of Experiments, section
+    21), which is the same number where every prompt has one term.
     """
     terms_AT, _ = terms
     if not terms_AT.size or not np.isin(terms_AT, (0.0, 0.5, 1.0)).all():
@@ -38,8 +38,8 @@ def mcnemar(terms: Terms) -> dict[str, Any] | None:
 
 
 def sign_flips(gain_P: np.ndarray) -> float:
-    """Return, for whole numbers, which share among the 2^P sign choices has a sum at least as far
-    from 0 as theirs; exact."""
+    """Return the share of the 2^P sign choices for whole numbers whose sum is at least as far from
+    0 as theirs; exact."""
     observed = abs(int(gain_P.sum()))
     sizes, counts = np.unique(np.abs(gain_P[gain_P != 0]), return_counts=True)
     reach = 0

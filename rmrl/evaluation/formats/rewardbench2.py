@@ -81,7 +81,7 @@ class _Margins:
 
 
 def ties_score(items: Sequence[Item], outcomes: Sequence[Outcome]) -> float | None:
-    """Return the subset Ties' weighted score. None without both row sorts or where a row has no
+    """Return the subset Ties' weighted score. None without both sorts of rows or where a row has no
     scores."""
     kinds: dict[str, dict[str, _Margins]] = {"ref": {}, "tied": {}}
     for outcome in outcomes:

@@ -42,7 +42,7 @@ def length_bias(
 ) -> dict[str, Any] | None:
     """Compare which response a judge chooses with length in characters. None without such pairs.
 
-    {picks_longer, label_longer: which share names the longer one among verdicts and among labels;
+    {picks_longer, label_longer: shares of verdicts and of labels that name the longer one;
     better_is_longer, better_is_shorter: accuracy where that holds; spearman: rank correlation
     between the differences in score and length, None without scores}
     """

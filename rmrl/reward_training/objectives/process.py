@@ -87,9 +87,8 @@ class Process(Objective):
         *,
         seed: int,
     ) -> dict[str, Any]:
-        """Return figures for each judge. How many steps are right in the training rows, as a share,
-        overall and by the step's place, and a logistic regression on the step's words are judges as
-        well."""
+        """Return figures for each judge. The share of right steps in the training rows, overall and
+        by the step's place, and a logistic regression on the step's words are judges as well."""
         judges = {**outputs, **_words(train, held_out), **_baselines(train, held_out)}
         return {name: _figures(held_out, each, seed=seed) for name, each in judges.items()}
 
