@@ -1,6 +1,6 @@
 """No test fails because a machine stood still for some seconds, or because others use it.
 
-Three rules, held for every file below tests/:
+Four rules, held for every file below tests/:
 
 1. *Success never has a patience under 30 s.* A number under 30 as `timeout=`, `timeout_s=`,
    `patience_s=`, `deadline_s=` and the like (as an argument, a default, a name or a key), in
@@ -16,6 +16,8 @@ Three rules, held for every file below tests/:
    the same core makes `time.process_time` grow several times. A text that takes a linear reader
    under a second and a quadratic one minutes leaves room for both. How fast something is stands in
    benchmarks/, not here.
+4. *A condition that came true is not asked again.* A helper that waits for a condition which it is
+   given returns what it saw: the condition may be true for a moment only.
 
 A test marked `virtual_time` (or a module with `pytestmark`) is free of all: its clock does not
 stand still.
@@ -27,6 +29,7 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -153,6 +156,11 @@ class _Checker(ast.NodeVisitor):
         for argument, default in zip(arguments, defaults, strict=True):
             if default is not None and _PATIENCE.search(argument.arg):
                 self._patience(default, argument.arg)
+        parameters = {argument.arg for argument in (*plain, *node.args.kwonlyargs)}
+        for waiting, after in pairwise(node.body):
+            if isinstance(waiting, ast.While) and isinstance(after, ast.Return):
+                for name in sorted(parameters & _called(waiting.test) & _called(after)):
+                    self.faults.append((after.lineno, f"{name} is asked again when it came true"))
         self.generic_visit(node)
 
     visit_AsyncFunctionDef = visit_FunctionDef
@@ -235,6 +243,11 @@ class _Checker(ast.NodeVisitor):
                 self.faults.append((node.lineno, f"an assert compares two spans of {clock}"))
 
 
+def _called(node: ast.AST) -> set[str]:
+    calls = (part.func for part in ast.walk(node) if isinstance(part, ast.Call))
+    return {function.id for function in calls if isinstance(function, ast.Name)}
+
+
 def _is_virtual(node: ast.AST) -> bool:
     return any(isinstance(n, ast.Attribute) and n.attr == "virtual_time" for n in ast.walk(node))
 
@@ -261,6 +274,7 @@ GOOD = {
     "a named one": "asyncio.timeout(PATIENCE_S)",
     "one that runs out": "call(timeout_s=expires(0.3))",
     "a look": "event.wait(0)",
+    "asked once": "def wait_until(true):\n    while not (seen := true()):\n        pass\n    return seen",
     "a value that is refused": "call(timeout_s=-1)",
     "words are joined": "', '.join(names)",
     "a key is looked up": "table.get(3)",
@@ -321,6 +335,11 @@ BAD = {
         "a = time.monotonic()\nalone = time.monotonic() - a\nb = time.monotonic()\n"
         "longest = max(0, time.monotonic() - b)\nassert longest < alone / 2",
         "an assert compares two spans of a wall clock",
+    ),
+    "asked twice": (
+        "def wait_until(true):\n    while not true() and time.monotonic() < end:\n        pass\n"
+        "    return bool(true())",
+        "true is asked again when it came true",
     ),
     "the processor's time": (
         "begun = time.process_time()\nassert time.process_time() - begun < 1",
