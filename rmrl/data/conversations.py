@@ -10,7 +10,7 @@ from rmrl.data.column_names import ColumnNames
 from rmrl.data.csv_cells import is_message_list
 from rmrl.data.problems import FieldError, shown
 from rmrl.data.schema import as_messages, is_null
-from rmrl.data.traces.stored_trace import DETAIL, SCORE, STATUS, STOP
+from rmrl.data.traces.stored_trace import DETAIL, ENV, SCORE, STATUS, STOP
 from rmrl.types import STATUSES, Conversation, Messages
 
 
@@ -24,6 +24,9 @@ def conversations(
     if not isinstance(value, list | str):
         column = "responses"
         value = fields.get(column)
+    recorded = [name for name in fields if name.startswith((ENV, SCORE))]
+    if isinstance(value, str) and not recorded:
+        return [None] * count
     answers = [value]
     if isinstance(value, list) and not is_message_list(value):
         answers = value
@@ -31,7 +34,7 @@ def conversations(
     details = _each(fields, DETAIL, count)
     stops = _each(fields, STOP, count)
     rewards = [dict[str, float | None]() for _ in range(count)]
-    for column in fields:
+    for column in recorded:
         if column.startswith(SCORE):
             for own, value in zip(rewards, _each(fields, column, count), strict=True):
                 own[column.removeprefix(SCORE)] = value

@@ -397,6 +397,8 @@ def answers_in(
             need=f"a column '{column}' (or '{_SEVERAL}')",
             todo="name the column that holds it: data.columns.response=...",
         )
+    if isinstance(value, str):
+        return (value,), False, ((),)
     several = isinstance(value, list) and not is_message_list(value)
     answers: list[tuple[str, Messages] | None] = [
         _answer(answer, column) for answer in (value if several else [value])

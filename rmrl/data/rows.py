@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,10 @@ class Row:
         return f"row {self.number} (line {self.line})"
 
 
+_RowOf = Callable[..., Row]
+"""A file's row from what differs between its rows."""
+
+
 def file_list(value: object, key: str) -> list[Path]:
     """Return a configuration value's files: one path or several in a list, `~` expanded;
     hf://name/split is read into a file. `key` (data.train_files) appears in errors.
@@ -137,23 +142,19 @@ def read_rows(
     path = Path(path)
     _require_file(path, "the data set")
     read = {".parquet": _read_parquet, CSV_SUFFIX: _read_csv}.get(path.suffix, _read_jsonl)
+    row_of = partial(
+        Row,
+        file=str(path),
+        label=label or path.name,
+        text_cells=path.suffix == CSV_SUFFIX,
+        is_plain=True,
+    )
     count = 0
-    for raw in read(path, wanted_N):
+    for row in read(path, wanted_N, row_of):
         count += 1
-        if raw.problem is not None and not with_problems:
-            raise raw.problem
-        yield Row(
-            file=str(path),
-            label=label or path.name,
-            number=raw.number,
-            fields=raw.fields,
-            line=raw.line,
-            size=raw.size,
-            text_cells=path.suffix == CSV_SUFFIX,
-            is_plain=True,
-            problem=str(raw.problem or ""),
-            text=raw.text,
-        )
+        if row.problem and not with_problems:
+            raise DataError(row.problem)
+        yield row
     if not count and wanted_N is None:
         raise _empty(path)
 
@@ -176,16 +177,6 @@ def count_rows(path: Path) -> int:
     if not count:
         raise _empty(path)
     return count
-
-
-@dataclass(slots=True)
-class _Raw:
-    number: int
-    fields: dict[str, Any]
-    size: int
-    line: int | None = None
-    problem: DataError | None = None
-    text: str = ""
 
 
 def _require_file(path: Path, key: str) -> None:
@@ -213,7 +204,7 @@ def _require_file(path: Path, key: str) -> None:
         )
 
 
-def _read_parquet(path: Path, wanted_N: np.ndarray | None) -> Iterator[_Raw]:
+def _read_parquet(path: Path, wanted_N: np.ndarray | None, row_of: _RowOf) -> Iterator[Row]:
     batches = _parquet_batches(path)
     first = 0
     while wanted_N is None or first < len(wanted_N):
@@ -235,10 +226,10 @@ def _read_parquet(path: Path, wanted_N: np.ndarray | None) -> Iterator[_Raw]:
         size = batch.nbytes // max(len(batch), 1)
         if rows is None:
             for position in positions.tolist():
-                yield _parquet_row(batch.slice(position, 1), first + position, path)
+                yield _parquet_row(batch.slice(position, 1), first + position, path, row_of)
         else:
             for position, fields in zip(positions.tolist(), rows, strict=True):
-                yield _Raw(first + position, fields, size)
+                yield row_of(number=first + position, fields=fields, size=size)
         first += len(batch)
 
 
@@ -251,17 +242,17 @@ def _python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]] | None:
         return None
 
 
-def _parquet_row(row: pa.RecordBatch, number: int, path: Path) -> _Raw:
+def _parquet_row(row: pa.RecordBatch, number: int, path: Path, row_of: _RowOf) -> Row:
     """Read one row by itself."""
     try:
         fields = row.to_pylist(maps_as_pydicts="strict")[0]
     except (pa.ArrowException, ValueError, KeyError, OverflowError) as error:
-        problem = DataError(
+        problem = (
             f"{path} row {number} cannot be read ({type(error).__name__}: {first_line(error)});"
             " need values that Python has; correct or drop the row"
         )
-        return _Raw(number, {}, row.nbytes, problem=problem)
-    return _Raw(number, fields, row.nbytes)
+        return row_of(number=number, fields={}, size=row.nbytes, problem=problem)
+    return row_of(number=number, fields=fields, size=row.nbytes)
 
 
 def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
@@ -269,7 +260,7 @@ def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
         yield from file.iter_batches(batch_size=_BATCH_ROWS)
 
 
-def _read_jsonl(path: Path, wanted_N: np.ndarray | None) -> Iterator[_Raw]:
+def _read_jsonl(path: Path, wanted_N: np.ndarray | None, row_of: _RowOf) -> Iterator[Row]:
     number = -1
     try:
         # A byte that is not UTF-8 becomes a lone surrogate and is a problem of its line alone.
@@ -279,34 +270,38 @@ def _read_jsonl(path: Path, wanted_N: np.ndarray | None) -> Iterator[_Raw]:
                     continue
                 number += 1
                 if wanted_N is None or (number < len(wanted_N) and wanted_N[number]):
+                    place = f"{path} line {line}"
+                    read = partial(row_of, number=number, line=line, size=len(text))
                     try:
-                        _require_utf8(text, f"{path} line {line}", "jsonl")
-                        fields = as_row(_json_object(text, path, line), f"{path} line {line}")
+                        _require_utf8(text, place, "jsonl")
+                        fields = as_row(_json_object(text, place), place)
                     except DataError as error:
-                        yield _Raw(number, {}, len(text), line, error, text)
+                        yield read(fields={}, problem=str(error), text=text)
                     else:
-                        yield _Raw(number, fields, len(text), line)
+                        yield read(fields=fields)
                 elif number >= len(wanted_N):
                     return
     except OSError as error:
         raise _unreadable(path, "jsonl", error) from error
 
 
-def _read_csv(path: Path, wanted_N: np.ndarray | None) -> Iterator[_Raw]:
+def _read_csv(path: Path, wanted_N: np.ndarray | None, row_of: _RowOf) -> Iterator[Row]:
     try:
         last = None if wanted_N is None else len(wanted_N)
         for number, (line, cells) in enumerate(islice(csv_cells.read_records(path), last)):
             if wanted_N is None or wanted_N[number]:
+                read = partial(row_of, number=number, line=line)
                 if isinstance(cells, DataError):
-                    yield _Raw(number, {}, 0, line, cells)
+                    yield read(fields={}, problem=str(cells))
                     continue
                 text = "".join(cells.values())
                 try:
                     _require_utf8(text, f"{path} line {line}", "csv")
                 except DataError as error:
-                    yield _Raw(number, {}, len(text), line, error, ",".join(cells.values()))
+                    line_text = ",".join(cells.values())
+                    yield read(fields={}, size=len(text), problem=str(error), text=line_text)
                 else:
-                    yield _Raw(number, cells, len(text), line)
+                    yield read(fields=cells, size=len(text))
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, "UTF-8 csv", error) from error
 
@@ -324,7 +319,7 @@ def _require_utf8(text: str, place: str, kind: str) -> None:
         ) from error
 
 
-def _json_object(text: str, path: Path, line: int) -> dict[str, Any]:
+def _json_object(text: str, place: str) -> dict[str, Any]:
     need = "need one JSON object per line"
     try:
         value = json.loads(text)
@@ -333,13 +328,11 @@ def _json_object(text: str, path: Path, line: int) -> dict[str, Any]:
         if text.strip() in "[{":
             advice = "the file looks like one indented JSON value; write one object per line"
         raise DataError(
-            f"{path} line {line}: saw {shown(text.strip())}, which is not JSON ({error}); {need};"
-            f" {advice}"
+            f"{place}: saw {shown(text.strip())}, which is not JSON ({error}); {need}; {advice}"
         ) from error
     if not isinstance(value, dict):
         raise DataError(
-            f"{path} line {line}: saw {shown(value)}; {need}; write one row per line, without an"
-            " outer list"
+            f"{place}: saw {shown(value)}; {need}; write one row per line, without an outer list"
         )
     return value
 

@@ -75,6 +75,8 @@ class Job:
     responses_done: int = 0
     batches_done: int = 0
     _pending: list[pa.Table] = field(default_factory=list)
+    _pending_rows: int = 0
+    _pending_bytes: int = 0
     _pending_state: Mapping[str, Any] = field(default_factory=dict)
     _opened: float = float("-inf")
 
@@ -114,10 +116,10 @@ class Job:
         self.summary.merge(summary)
         self.responses_done += summary.rows
         self.batches_done += 1
-        rows = sum(map(len, self._pending))
-        size = sum(table.nbytes for table in self._pending)
-        age_s = time.monotonic() - self._opened
-        if rows >= PART_ROWS or size >= PART_BYTES or age_s >= PART_SECONDS:
+        self._pending_rows += len(table)
+        self._pending_bytes += table.nbytes
+        full = self._pending_rows >= PART_ROWS or self._pending_bytes >= PART_BYTES
+        if full or time.monotonic() - self._opened >= PART_SECONDS:
             self.close_part()
 
     def close_part(self) -> None:
@@ -137,6 +139,8 @@ class Job:
         except OSError as error:
             raise cannot_write(self.folder, error) from error
         self._pending = []
+        self._pending_rows = 0
+        self._pending_bytes = 0
         self._opened = time.monotonic()
 
     def scored(self, first: int, last: int) -> dict[str, list[Any]]:
