@@ -41,7 +41,7 @@ test: setup ## the fast tests, in a process per core
 test-all: models test ## all tests; real engines, Ray and small real models included
 	$(OFFLINE) scripts/test_slow.sh "slow and not nightly"
 
-test-nightly: models ## the long forms, mutants and stalls, about 50 minutes: on the day of a release
+test-nightly: models ## the long forms, mutants and stalls, about an hour: on the day of a release
 	$(OFFLINE) $(BIN)/python scripts/nightly.py
 
 demo: models data ## see rmrl work, from nothing, on this computer
