@@ -29,7 +29,7 @@ def masked_whiten(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Return (values - mean) / sqrt(variance + 1e-8) over counted entries, exactly 0 elsewhere.
     Same shape.
 
-    Entries that are all the same up to rounding become exactly 0, not noise around 1.
+    Entries that are all the same up to rounding become exactly 0, not noise of size 1.
     """
     centred = torch.where(mask > 0, values.double() - _mean(values, mask), 0.0)
     if centred.numel() == 0 or centred.abs().max() <= rounding_floor(

@@ -32,8 +32,8 @@ def response_of(query: str, prompt: str) -> str | None:
     It begins behind the prompt: at the query's start, or behind a mark that the tokenizer put
     before it. OpenRLHF cuts long prompts at their start. Then the prompt's longest end with which
     the query begins counts, if it has LEAST_OVERLAP characters. Returns None where neither is so.
-    The special tokens that end the response are left out. A mark that closes an opening in the
-    response belongs to its text.
+    The special tokens that end the response are left out. A mark that closes an opening (OPENINGS)
+    in the response belongs to its text.
     """
     start = query.find(prompt, 0, len(prompt) + MOST_BEFORE)
     if start >= 0:

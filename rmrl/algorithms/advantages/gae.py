@@ -6,7 +6,7 @@
       unbiased, 1e-8 under its root
 
 gamma and lambda are algorithm.gamma and algorithm.lam. Both are 1 by default, where a_t = R_t -
-V_t. VAPO (arXiv:2504.05118) has two lambdas, one for each use that it makes of a:
+V_t. VAPO (arXiv:2504.05118) has two lambdas, one for each use of a:
 
     algorithm.lam_critic          lambda of the returns. Its own is 1. null: lam
     algorithm.lam_length_alpha    lambda of the policy's advantages: 1 - 1 / (alpha * tokens of the

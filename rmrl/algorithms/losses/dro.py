@@ -5,9 +5,9 @@
 
 Neither ratio nor clip: the gradient, -(A - beta * log r), vanishes where log r = A / beta, the
 KL-regularised objective's optimum. beta is policy_loss.dro_beta, the paper's tau. Departures: the
-paper's residual r - V - tau log r is over whole responses, ours over tokens with the advantage for
-r - V, and divided by tau. The anchor is the policy that sampled, not a fixed reference. This loss's
-value means nothing (it is a surrogate).
+paper's residual r - V - tau log r is over whole responses, ours over tokens with the advantage
+instead of r - V, and divided by tau. The anchor is the policy that sampled, not a fixed reference.
+This loss's value means nothing (it is a surrogate).
 """
 
 from __future__ import annotations
