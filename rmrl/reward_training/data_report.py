@@ -12,13 +12,13 @@ import numpy as np
 from rmrl.evaluation.eval_tables import Rows, percent
 from rmrl.evaluation.measures.shares import share
 from rmrl.reward_training.example import Example, pairs_of
+from rmrl.reward_training.held_out import CONFIDENCE
 from rmrl.reward_training.read_examples import Split
 from rmrl.reward_training.text_baseline import cross_fitted
 from rmrl.reward_training.tokens import Tokenized
 
 Numbers = dict[str, Any]
 
-_CONFIDENCE = 0.95
 _DOUBTFUL = 0.1
 """P(label) by a baseline that has not seen the prompt, below which a label is suspected."""
 _LISTED = 20
@@ -81,7 +81,7 @@ def _shortcuts(examples: Sequence[Example]) -> Numbers:
     for pair in pairs:
         better, worse = map(len, pair.responses)
         longer.append(0.5 if better == worse else float(better > worse))
-    numbers: Numbers = {"better_is_longer": share(longer, confidence=_CONFIDENCE, seed=1)}
+    numbers: Numbers = {"better_is_longer": share(longer, confidence=CONFIDENCE, seed=1)}
     probabilities_N = cross_fitted(pairs)
     if probabilities_N is None:
         return numbers
@@ -90,7 +90,7 @@ def _shortcuts(examples: Sequence[Example]) -> Numbers:
     first = doubtful[np.argsort(probabilities_N[doubtful])][:_LISTED].tolist()
     return {
         **numbers,
-        "words": share(right, confidence=_CONFIDENCE, seed=1),
+        "words": share(right, confidence=CONFIDENCE, seed=1),
         "suspected": len(doubtful),
         "most_suspected": [pairs[number].place for number in first],
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,10 @@ from rmrl.reward_training.training import BEST, State
 _log = logging.getLogger(__name__)
 
 TRAINING = "training engine"
+ROUNDED = "transformers, half precision"
 _NAME = "trained"
+_ROUNDINGS = 3.0
+"""How many times its own rounding an engine may differ, which rounds other sums."""
 _PACKAGES = {"hf": "transformers", "vllm": "vllm", "sglang": "sglang"}
 
 
@@ -42,9 +45,12 @@ def gate_items(checked: CheckedRewardTraining) -> list[Item]:
     chosen: list[Item] = []
     count = 0
     rows = _rows(checked)
+    # Other engines cut elsewhere.
+    cut = set(rows.cut)
     for item in rows.items:
-        # Other engines cut elsewhere.
-        if item.number not in rows.cut and count < checked.config.gate.texts:
+        if count >= checked.config.gate.texts:
+            break
+        if item.number not in cut:
             chosen.append(item)
             (example,) = _examples(checked, [item])
             count += len(example.responses)
@@ -95,7 +101,11 @@ async def compare_engines(
             beside = adapter_spec(checked, gate_spec(checked))
             scores[f"{engine}, not merged"] = await engine_scores(checked, examples, engine, beside)
     base = np.asarray(_flat(map(reading.scores, plain.outputs)))
-    tolerance = _tolerance(checked, base)
+    rounding = 0.0
+    if plain.rounded is not None:
+        scores[ROUNDED] = _flat(map(reading.scores, plain.rounded))
+        rounding = float(np.abs(np.asarray(scores[ROUNDED]) - base).max())
+    tolerance = _tolerance(checked, base, rounding)
     differences: dict[str, float] = {
         name: float(np.abs(np.asarray(each) - base).max()) for name, each in scores.items()
     }
@@ -103,6 +113,7 @@ async def compare_engines(
         "texts": len(base),
         "tolerance": tolerance,
         "largest_difference_from_transformers": differences,
+        "rounding": rounding,
         "skipped": skipped,
         "scores": base.tolist(),
     }
@@ -118,24 +129,25 @@ async def compare_engines(
 async def compare_ensemble(
     checked: CheckedRewardTraining,
     section: dict[str, Any],
-    members: Sequence[Sequence[float]],
+    members: Sequence[Mapping[str, Any]],
     report: dict[str, Any],
 ) -> None:
     """Score the texts with all adapters on one engine, as the section `reward` says, and put the
-    largest difference from the mean over `members` into the report: what transformers makes of each
-    seed's model. Raises GateError where it is too large."""
+    largest difference from the mean over `members` into the report: each seed's comparison, which
+    has what transformers makes of its model. Raises GateError where it is too large."""
     (name,) = section["models"]
     specs = dict(section["specs"])
     ensemble = specs.pop(name)
     offsets = [each["transform"]["offset"] for each in specs.values()]
-    base = (np.asarray(members) + np.asarray(offsets)[:, None]).mean(axis=0)
-    tolerance = _tolerance(checked, np.asarray(members))
+    scores_MN = np.asarray([each["scores"] for each in members])
+    base = (scores_MN + np.asarray(offsets)[:, None]).mean(axis=0)
+    tolerance = _tolerance(checked, scores_MN, max(each.get("rounding", 0.0) for each in members))
     examples = _examples(checked, gate_items(checked))
     differences: dict[str, float] = {}
     for engine in checked.config.gate.engines:
         if importlib.util.find_spec(_PACKAGES.get(engine, engine)) is not None:
-            scores = await engine_scores(checked, examples, engine, ensemble, **specs)
-            differences[f"{engine}, one load"] = float(np.abs(np.asarray(scores) - base).max())
+            found = await engine_scores(checked, examples, engine, ensemble, **specs)
+            differences[f"{engine}, one load"] = float(np.abs(np.asarray(found) - base).max())
     report["gate"] = {
         "texts": len(base),
         "tolerance": tolerance,
@@ -176,7 +188,9 @@ def _flat(rows: Iterable[Sequence[Any]]) -> list[Any]:
     return [value for row in rows for value in row]
 
 
-def _tolerance(checked: CheckedRewardTraining, base: np.ndarray) -> float:
+def _tolerance(checked: CheckedRewardTraining, base: np.ndarray, rounding: float) -> float:
+    """`rounding`: the largest difference that half precision makes in transformers itself. It grows
+    with the head's weights and the layers, and an engine sums in another order."""
     given_tolerance = checked.config.gate.tolerance
     if given_tolerance is not None:
         return given_tolerance
@@ -184,7 +198,8 @@ def _tolerance(checked: CheckedRewardTraining, base: np.ndarray) -> float:
     reading = checked.objective.reading
     if (fsdp.param_dtype or fsdp.model_dtype) in ("float32", "fp32"):
         return reading.exact * max(1.0, float(np.abs(base).max()))
-    return reading.half * max(1.0, float(base.std()), float(np.abs(base).max()))
+    stated = reading.half * max(1.0, float(base.std()), float(np.abs(base).max()))
+    return max(stated, _ROUNDINGS * rounding)
 
 
 async def engine_scores(

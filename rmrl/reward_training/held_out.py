@@ -26,9 +26,11 @@ Numbers = dict[str, Any]
 TRAINED = "trained"
 UNTRAINED = "untrained head"
 _WORDS = "words"
-_BINS = 10
-_CONFIDENCE = 0.95
-_SETTINGS = BenchmarkConfig(format="pairs", confidence=_CONFIDENCE)
+BINS = 10
+"""Bins of lengths, and of calibration curves."""
+CONFIDENCE = 0.95
+"""Of all intervals in the reports."""
+_SETTINGS = BenchmarkConfig(format="pairs", confidence=CONFIDENCE)
 
 
 def length_matched(pairs: Sequence[Example], *, seed: int) -> list[int]:
@@ -40,7 +42,7 @@ def length_matched(pairs: Sequence[Example], *, seed: int) -> list[int]:
     for pair in pairs:
         better, worse = map(len, pair.responses)
         ratios.append(float(np.log(max(1, better) / max(1, worse))))
-    edges = np.quantile(np.abs(ratios), np.linspace(0, 1, _BINS + 1)[1:-1]) if ratios else []
+    edges = np.quantile(np.abs(ratios), np.linspace(0, 1, BINS + 1)[1:-1]) if ratios else []
     bins: defaultdict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     matched: list[int] = []
     for number, ratio in enumerate(ratios):
@@ -116,7 +118,7 @@ def full_report(
     matched = length_matched(pairs, seed=seed)
     for name, judge in report.judges.items():
         credits = [judge.outcomes[number].credit for number in matched]
-        figure = share(credits, confidence=_CONFIDENCE, seed=seed)
+        figure = share(credits, confidence=CONFIDENCE, seed=seed)
         report.numbers["judges"][name]["length_matched"] = figure
     return report.numbers["judges"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,10 @@ class PlainScores:
     """How transformers scores with a saved model."""
 
     outputs: list[list[list[float]]]
-    """Per item each row's outputs."""
+    """Per item each row's outputs: in float32, as long as that fits on the device."""
+    rounded: list[list[list[float]]] | None
+    """The outputs in the half precision of the files. None where these are not in half precision,
+    or float32 does not fit."""
     lost: list[str]
     """Tensors that the class has and the files lack, or the other way round."""
 
@@ -32,7 +36,16 @@ def plain_scores(
         folder, dtype="auto", output_loading_info=True
     )
     model = loaded[0].eval().to(device)
-    with torch.inference_mode():
-        outputs = [reading.plain_outputs(model, item) for item in items]
     lost = sorted({*loaded[1]["missing_keys"], *loaded[1]["unexpected_keys"]})
-    return PlainScores(outputs=outputs, lost=lost)
+    is_half = model.dtype in (torch.bfloat16, torch.float16)
+
+    def outputs() -> list[list[list[float]]]:
+        with torch.inference_mode():
+            return [reading.plain_outputs(model, item) for item in items]
+
+    first = outputs()
+    if is_half:
+        with suppress(torch.OutOfMemoryError):
+            model.float()
+            return PlainScores(outputs=outputs(), rounded=first, lost=lost)
+    return PlainScores(outputs=first, rounded=None, lost=lost)

@@ -149,7 +149,7 @@ async def _several(checked: CheckedRewardTraining) -> dict[str, Any]:
     write_ensemble_yaml(checked, section)
     write_report(checked, report)
     reports = [seeds.report_of(run) for run in runs]
-    await compare_ensemble(checked, section, [each["gate"]["scores"] for each in reports], report)
+    await compare_ensemble(checked, section, [each["gate"] for each in reports], report)
     write_report(checked, report)
     return report
 

@@ -23,6 +23,7 @@ from rmrl.config.schema import RewardLossConfig
 from rmrl.evaluation.eval_tables import Rows, number
 from rmrl.evaluation.measures.people import against_values
 from rmrl.reward_training.example import Example
+from rmrl.reward_training.held_out import BINS
 from rmrl.reward_training.labelled_batch import LabelledBatch
 from rmrl.reward_training.objectives.objective import Objective, Outputs, Targets
 
@@ -33,7 +34,6 @@ _FURTHER: Mapping[str, tuple[str, ...]] = {
 }
 """Head -> what it has for each attribute beside the value."""
 _QUANTILES = (0.5, 0.1, 0.9)
-_BINS = 10
 
 
 class AttributeRegression(Objective):
@@ -123,7 +123,7 @@ class AttributeRegression(Objective):
                 pairs = self._pairs(held_out, values, name)
                 scores = [score for score, _ in pairs]
                 labels = [label for _, label in pairs]
-                figures = against_values(scores, labels, bins=_BINS) if pairs else {}
+                figures = against_values(scores, labels, bins=BINS) if pairs else {}
                 # Characters are on another scale.
                 compares = bool(pairs) and judge != "length"
                 error = _squared_error(pairs) if compares else None

@@ -28,15 +28,13 @@ from rmrl.evaluation.eval_tables import Rows, number
 from rmrl.evaluation.measures.calibration import curve
 from rmrl.evaluation.measures.shares import share
 from rmrl.reward_training.example import Example
-from rmrl.reward_training.held_out import with_interval
+from rmrl.reward_training.held_out import BINS, CONFIDENCE, with_interval
 from rmrl.reward_training.labelled_batch import LabelledBatch
 from rmrl.reward_training.objectives.objective import Objective, Outputs, Targets, rows_of_items
 from rmrl.reward_training.readings.answer_tokens import AnswerTokens
 from rmrl.reward_training.readings.reading import Reading
 from rmrl.reward_training.text_baseline import class_probabilities
 
-_BINS = 10
-_CONFIDENCE = 0.95
 _RARE = 1e-4
 """Least share of an answer that no training row has."""
 
@@ -114,7 +112,7 @@ class Decision(Objective):
         report: dict[str, Any] = {}
         for name, each in judges.items():
             figures = _figures(held_out, each)
-            accuracy = share(figures.pop("credits"), confidence=_CONFIDENCE, seed=seed)
+            accuracy = share(figures.pop("credits"), confidence=CONFIDENCE, seed=seed)
             report[name] = {**figures, "accuracy": accuracy}
         return report
 
@@ -147,7 +145,7 @@ def _figures(examples: Sequence[Example], outputs: Outputs) -> dict[str, Any]:
         confidences.append(min(float(np.exp(logshares_K[choice])), 1.0))
         likeliest.append(float(label_K[choice] == label_K.max()))
     means: dict[str, Any] = {name: float(np.mean(values)) for name, values in figures.items()}
-    calibration = curve(confidences, likeliest, bins=_BINS)
+    calibration = curve(confidences, likeliest, bins=BINS)
     if calibration is not None:
         means["ece"] = calibration["ece"]
     accuracy = float(np.mean(credits))

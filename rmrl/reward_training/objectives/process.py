@@ -26,15 +26,13 @@ from rmrl.evaluation.formats.processbench import SEPARATOR
 from rmrl.evaluation.measures.calibration import curve
 from rmrl.evaluation.measures.shares import share
 from rmrl.reward_training.example import Example
-from rmrl.reward_training.held_out import with_interval
+from rmrl.reward_training.held_out import BINS, CONFIDENCE, with_interval
 from rmrl.reward_training.labelled_batch import LabelledBatch
 from rmrl.reward_training.objectives.objective import Objective, Outputs, Targets
 from rmrl.reward_training.readings.reading import Reading
 from rmrl.reward_training.readings.step_ends import StepEnds
 from rmrl.reward_training.text_baseline import class_probabilities
 
-_BINS = 10
-_CONFIDENCE = 0.95
 _NEAR_CERTAIN = 1e-3
 """A share among the labels is kept this far from 0 and 1, to have a logit."""
 
@@ -122,7 +120,7 @@ def _figures(examples: Sequence[Example], outputs: Outputs, *, seed: int) -> dic
     logits_N, labels_N = _labelled(examples, outputs)
     truths_N = labels_N > 0.5
     matches = ((logits_N > 0) == truths_N).astype(float).tolist()
-    calibration = curve(expit(logits_N).tolist(), truths_N.astype(float).tolist(), bins=_BINS) or {}
+    calibration = curve(expit(logits_N).tolist(), truths_N.astype(float).tolist(), bins=BINS) or {}
     auc = None
     if 0 < truths_N.sum() < len(truths_N):
         auc = float(roc_auc_score(truths_N, logits_N))
@@ -134,12 +132,12 @@ def _figures(examples: Sequence[Example], outputs: Outputs, *, seed: int) -> dic
         first_wrong.append(float(named == true))
     return {
         "count": len(matches),
-        "accuracy": share(matches, confidence=_CONFIDENCE, seed=seed),
+        "accuracy": share(matches, confidence=CONFIDENCE, seed=seed),
         "auc": auc,
         "ece": calibration.get("ece"),
         "brier": calibration.get("brier"),
         "calibration": calibration,
-        "first_wrong": share(first_wrong, confidence=_CONFIDENCE, seed=seed),
+        "first_wrong": share(first_wrong, confidence=CONFIDENCE, seed=seed),
     }
 
 
