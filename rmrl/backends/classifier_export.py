@@ -29,9 +29,9 @@ def export_classifier(path: str, out: Path, *, dtype: str, check: bool = True) -
     not at all. Tensors are read and cast one after another.
 
     `check`: the written folder is reloaded, and a few tokens' score in float32 is compared with
-    what the head makes from the last hidden state in `path`. The difference is relative to that
-    score. Raises ConfigError where the folder holds no such model, CheckpointError where its
-    tensors do not fit the family or the check fails.
+    what the head makes from the last hidden state in `path`. The difference is relative to the
+    terms that add up to the score, which may be larger. Raises ConfigError where the folder holds
+    no such model, CheckpointError where its tensors do not fit the family or the check fails.
     """
     head = peer_head(path)
     if head is None:
@@ -103,11 +103,14 @@ def _difference(path: str, head: PeerHead, written: Path, cast: torch.dtype) -> 
     for parameter in model.parameters():
         parameter.data = parameter.data.to(cast).float()
     hidden_H = model.eval()(input_ids=ids_1S, use_cache=False).last_hidden_state[0, -1]
-    expected = hidden_H @ _read(head.weight).to(cast).float()[0]
+    weight_H = _read(head.weight).to(cast).float()[0]
+    expected = hidden_H @ weight_H
+    # A score may be small beside its terms, whose rounding it has all the same.
+    terms = hidden_H.abs() @ weight_H.abs()
     del model
     scorer: Any = AutoModelForSequenceClassification.from_pretrained(written, dtype=torch.float32)
     actual = scorer.eval()(input_ids=ids_1S, use_cache=False).logits[0, 0]
-    difference = ((actual - expected).abs() / expected.abs().clamp_min(1e-6)).item()
+    difference = ((actual - expected).abs() / terms.clamp_min(1e-6)).item()
     if not difference <= PLAIN_TOLERANCE:  # nan too
         raise CheckpointError(
             f"the written classifier gives {actual:.6g} where {head.weight.name} on the last hidden"

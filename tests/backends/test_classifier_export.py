@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, LlamaModel
 
+from rmrl.backends.export import CHECKED_TOKENS
 from rmrl.errors import ConfigError
 from rmrl.main_export import main
 from rmrl.models.peer_heads import peer_head
@@ -159,3 +160,22 @@ def test_what_cannot_be_written(
     printed = " ".join(capsys.readouterr().err.split())
     assert re.search(problem, printed), printed
     assert not (tmp_path / "x").exists()
+
+
+def test_a_score_near_0_is_no_fault_of_the_written_classifier(tmp_path: Path) -> None:
+    """Its rounding is large beside the score, and not beside the terms that add up to it."""
+    tensors = weights("model.", "score", bias=False)
+    decoder = LlamaModel(llama_config()).eval()
+    decoder.load_state_dict(
+        {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
+    )
+    ids = torch.linspace(0, decoder.config.vocab_size - 1, CHECKED_TOKENS).long()[None]
+    with torch.no_grad():
+        hidden = decoder(ids).last_hidden_state[0, -1]
+    head = tensors["score.weight"]
+    tensors["score.weight"] = head - (head @ hidden)[:, None] * hidden / hidden.dot(hidden)
+    score = (tensors["score.weight"] @ hidden).abs().item()
+    assert score < 1e-5 * (tensors["score.weight"].abs() @ hidden.abs()).item()
+    write(tmp_path / "peer", tensors, "RewardModel")
+    command = [f"reward_model={tmp_path / 'peer'}", f"out={tmp_path / 'out'}", "dtype=float32"]
+    assert main(command) == 0
