@@ -119,7 +119,7 @@ def train(folder: Path, decision: str, seed: int, settings: argparse.Namespace) 
             *(f"data.val_files={folder / 'test.jsonl'}", f"data.max_length={settings.max_length}"),
             *(f"data.train_batch_size={settings.rows}", "trainer.test_freq=1000000"),
             *(f"trainer.total_training_steps={settings.steps}", f"optim.lr={settings.lr}"),
-            *("model.enable_gradient_checkpointing=false", "trainer.save_freq=8"),
+            *("model.enable_gradient_checkpointing=false", "trainer.save_freq=32"),
             *("trainer.device=cpu", f"trainer.seed={seed}"),
             *("trainer.logger=[jsonl]", "gate.engines=[hf]", "gate.texts=8"),
             f"trainer.threads_per_process={settings.threads}",

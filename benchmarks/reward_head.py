@@ -4,17 +4,19 @@ training has not seen?
 
     python -m benchmarks.reward_head --out benchmarks/results/reward_head.json
 
-Pairs come from ../shared/data/pref (its README names sources and licences). Two fifths of the
-prompts are the test set, the same ones for every seed. There is one validation, behind the last
-step, so that nothing is chosen on the test set. `--layers 10` keeps the first ten layers of the
-base, which a busy machine can train. Seeds that are done stay in --runs and are not trained again.
+Pairs come from ../shared/data/pref (its README names sources and licences). The prompts are halved
+by their hashes. For each seed one model learns from the first half and is tested on the second, and
+another the other way round, so that every pair is held out once. The figures of the two are added
+up, with Wilson intervals (95 %), in which a tie counts half. There is one validation, behind the
+last step, so that nothing is chosen on the test pairs. `--layers` keeps the first layers of the
+base. Runs that are done stay in --runs and are not trained again.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
-import random
 import subprocess
 import sys
 import time
@@ -23,11 +25,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from scipy.stats import binomtest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
 PREFERENCES = ROOT.parent / "shared" / "data" / "pref"
-TEST_SHARE = 0.4
+FOLDS = 2
+FIGURES = ("accuracy", "length_matched")
+BASELINES = ("untrained head", "words", "longest")
 Row = dict[str, str]
 
 
@@ -52,20 +57,21 @@ def rows_of(name: str, folder: Path) -> Iterator[Row]:
             yield {"prompt": prompt, "chosen": better, "rejected": worse, "source": name}
 
 
-def write_split(sources: list[str], folder: Path, out: Path) -> dict[str, Any]:
-    """Write train.jsonl and test.jsonl, split by prompt; return their sizes."""
+def fold_of(prompt: str) -> int:
+    """Return a prompt's half, the same whichever sources are taken."""
+    return hashlib.sha256(prompt.encode()).digest()[0] % FOLDS
+
+
+def write_folds(sources: list[str], folder: Path, out: Path) -> dict[str, Any]:
+    """Write fold_0.jsonl and fold_1.jsonl, split by prompt; return their sizes."""
     rows = [row for name in sources for row in rows_of(name, folder)]
-    prompts = sorted({row["prompt"] for row in rows})
-    random.Random(1).shuffle(prompts)
-    held_out = set(prompts[: round(TEST_SHARE * len(prompts))])
-    parts = {
-        "train": [row for row in rows if row["prompt"] not in held_out],
-        "test": [row for row in rows if row["prompt"] in held_out],
-    }
-    for name, part in parts.items():
+    sizes: dict[str, Any] = {}
+    for fold in range(FOLDS):
+        part = [row for row in rows if fold_of(row["prompt"]) == fold]
         lines = [json.dumps(row) + "\n" for row in part]
-        (out / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
-    return {name: dict(Counter(row["source"] for row in part)) for name, part in parts.items()}
+        (out / f"fold_{fold}.jsonl").write_text("".join(lines), encoding="utf-8")
+        sizes[f"fold_{fold}"] = dict(Counter(row["source"] for row in part))
+    return sizes
 
 
 def write_base(source: str, layers: int, out: Path) -> Path:
@@ -82,20 +88,23 @@ def write_base(source: str, layers: int, out: Path) -> Path:
     return out / "base"
 
 
-def train(base: Path, folder: Path, seed: int, settings: argparse.Namespace) -> dict[str, Any]:
-    """Train one seed, or go on with it; return its figures and its curve."""
-    run = folder / f"seed_{seed}"
+def train(
+    base: Path, folder: Path, seed: int, fold: int, settings: argparse.Namespace
+) -> dict[str, Any]:
+    """Train once, or go on with it, without the fold that it is tested on; return its figures and
+    its curve."""
+    run = folder / f"seed_{seed}_fold_{fold}"
+    learnt, tested = (folder / f"fold_{number}.jsonl" for number in (1 - fold, fold))
     if not (run / "best" / "README.md").exists():
         command = [
-            *(sys.executable, "-m", "rmrl.main_rm"),
-            *(f"data.train_files={folder / 'train.jsonl'}", f"model.path={base}"),
-            *(f"data.val_files={folder / 'test.jsonl'}", f"data.max_length={settings.max_length}"),
-            *("data.train_batch_size=16", "optim.lr_scheduler_type=linear", f"out={run}"),
-            *(f"optim.lr={settings.lr}", "optim.lr_warmup_steps_ratio=0.1"),
-            *("fsdp_config.param_dtype=null", "model.enable_gradient_checkpointing=false"),
-            *("trainer.max_tokens_per_gpu=2048", f"trainer.total_epochs={settings.epochs}"),
-            *("trainer.test_freq=1000000", "trainer.save_freq=10", "trainer.device=cpu"),
-            *(f"trainer.seed={seed}", "trainer.logger=[jsonl]", "gate.engines=[hf]"),
+            *(sys.executable, "-m", "rmrl.main_rm", f"model.path={base}", f"out={run}"),
+            *(f"data.train_files={learnt}", f"data.val_files={tested}"),
+            *(f"data.max_length={settings.max_length}", f"data.train_batch_size={settings.rows}"),
+            *("optim.lr_scheduler_type=linear", "optim.lr_warmup_steps_ratio=0.1"),
+            *(f"optim.lr={settings.lr}", "model.enable_gradient_checkpointing=false"),
+            *(f"trainer.total_epochs={settings.epochs}", f"trainer.seed={seed}"),
+            *("trainer.test_freq=1000000", "trainer.save_freq=20", "trainer.device=cpu"),
+            *("trainer.logger=[jsonl]", "gate.engines=[hf]"),
             f"trainer.threads_per_process={settings.threads}",
         ]
         subprocess.run(command, check=True, cwd=ROOT)
@@ -106,12 +115,9 @@ def train(base: Path, folder: Path, seed: int, settings: argparse.Namespace) -> 
     steps = [json.loads(line) for line in lines]
     return {
         "seed": seed,
+        "fold": fold,
         "judges": {
-            name: {key: judge[key] for key in ("accuracy", "length_matched")}
-            for name, judge in report["judges"].items()
-        },
-        "by_source": {
-            name: value for name, value in report["best"].items() if name.endswith("/accuracy")
+            name: {key: judge[key] for key in FIGURES} for name, judge in report["judges"].items()
         },
         "dropped": {part: len(report["data"][part]["dropped"]) for part in ("train", "held_out")},
         "gate": report["gate"],
@@ -120,16 +126,36 @@ def train(base: Path, folder: Path, seed: int, settings: argparse.Namespace) -> 
     }
 
 
+def pooled(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return one seed's figures over both folds, and above which baselines the trained model's
+    interval lies on length-matched pairs."""
+    figures: dict[str, Any] = {}
+    for name in runs[0]["judges"]:
+        figures[name] = {}
+        for key in FIGURES:
+            shares = [run["judges"][name][key] for run in runs]
+            count = sum(each["count"] for each in shares)
+            right = sum(each["value"] * each["count"] for each in shares)
+            low, high = binomtest(round(right), count).proportion_ci(0.95, method="wilson")
+            numbers = {"value": right / count, "low": low, "high": high}
+            figures[name][key] = {k: round(float(v), 4) for k, v in numbers.items()}
+            figures[name][key]["count"] = count
+    low = figures["trained"]["length_matched"]["low"]
+    above = [name for name in BASELINES if low > figures[name]["length_matched"]["high"]]
+    return {"seed": runs[0]["seed"], "above": above, "judges": figures}
+
+
 def main() -> None:
     """Train the seeds that are left, and write the figures after each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--base", default=str(ROOT / ".models" / "smollm2"))
-    parser.add_argument("--layers", type=int, default=0, help="first layers to keep; 0: all")
-    parser.add_argument("--sources", nargs="+", default=["pandalm_human", "hhh_alignment"])
+    parser.add_argument("--layers", type=int, default=16, help="first layers to keep; 0: all")
+    parser.add_argument("--sources", nargs="+", default=["pandalm_human"])
     parser.add_argument("--preferences", type=Path, default=PREFERENCES)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--lr", type=float, default=5e-5)
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--rows", type=int, default=8, help="pairs in a step")
+    parser.add_argument("--lr", type=float, default=1e-4)
     parser.add_argument("--max-length", type=int, default=384)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--runs", type=Path, default=Path("runs/reward_head"))
@@ -137,18 +163,21 @@ def main() -> None:
     settings = parser.parse_args()
     settings.runs.mkdir(parents=True, exist_ok=True)
     folder = settings.runs.resolve()
-    sizes = write_split(settings.sources, settings.preferences, folder)
+    sizes = write_folds(settings.sources, settings.preferences, folder)
     base = write_base(settings.base, settings.layers, folder)
     result: dict[str, Any] = {
         "command": " ".join(["python -m benchmarks.reward_head", *sys.argv[1:]]),
         "date": time.strftime("%Y-%m-%d"),
         "pairs": sizes,
+        "seeds": [],
         "runs": [],
     }
     for seed in settings.seeds:
-        result["runs"].append(train(base, folder, seed, settings))
+        runs = [train(base, folder, seed, fold, settings) for fold in range(FOLDS)]
+        result["seeds"].append(pooled(runs))
+        result["runs"] += runs
         text = json.dumps(result, indent=1) + "\n"
-        print(text)
+        print(json.dumps(result["seeds"][-1], indent=1), flush=True)
         if settings.out:
             settings.out.write_text(text, encoding="utf-8")
 
