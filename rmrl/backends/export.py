@@ -116,7 +116,7 @@ def export(
 
     def counted() -> Iterator[tuple[str, Tensor]]:
         nonlocal numbers
-        for name, tensor in source.merged():
+        for name, tensor in source.merged(cast):
             numbers += tensor.numel()
             if tensor.is_floating_point():
                 tensor = tensor.to(cast)
@@ -191,13 +191,16 @@ class _Source:
                 parameters |= experts
         return parameters
 
-    def merged(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield whole tensors by their Hugging Face names."""
+    def merged(self, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+        """Yield whole tensors by their Hugging Face names. Where adapters are merged, they have
+        `dtype`, else their own."""
         if not self.adapted:
             return self.reader.read(self.names)
         whole = self.whole(torch_dtype(self.saved.dtype, key="dtype"))
         tensors = {name: parameter.detach() for name, parameter in whole.named_parameters()}
-        return merged_parameters(tensors, self.saved.model, gather=lambda tensor: tensor)
+        return merged_parameters(
+            tensors, self.saved.model, gather=lambda tensor: tensor, dtype=dtype
+        )
 
     @torch.no_grad()
     def whole(self, dtype: torch.dtype) -> PreTrainedModel:

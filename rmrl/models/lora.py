@@ -12,6 +12,7 @@ Shapes: r rank    I inputs    O outputs of a linear layer
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -130,24 +131,54 @@ def own_parameters(
 
 
 def merged_parameters(
-    tensors: Mapping[str, Tensor], model: ModelConfig, *, gather: Callable[[Tensor], Tensor]
+    tensors: Mapping[str, Tensor],
+    model: ModelConfig,
+    *,
+    gather: Callable[[Tensor], Tensor],
+    dtype: torch.dtype | None = None,
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield whole tensors under the base model's Hugging Face names, with the adapters merged.
 
     `tensors` are the parameters or their shards by name, adapters included; `gather` makes a whole
-    tensor of one. Layers are merged one at a time, in float32, into a new tensor of the weight's
-    dtype. All processes must iterate together, to the end.
+    tensor of one. Layers are merged one at a time, in float32, into a new tensor of `dtype` (None:
+    the weight's). All processes must iterate together, to the end.
     """
     for name, tensor in tensors.items():
         if is_adapter(name):
             continue
+        whole = gather(tensor)
+        if dtype is not None and whole.is_floating_point():
+            whole = whole.to(dtype)
         down = tensors.get(name.replace(_BASE, _DOWN)) if _BASE in name else None
         if down is None:
-            yield merged_name(name), gather(tensor)
+            yield merged_name(name), whole
             continue
-        weight_OI = gather(tensor)
         down_rI = gather(down)
         up_Or = gather(tensors[name.replace(_BASE, _UP)])
         scaling = model.lora_alpha / model.lora_rank
-        merged_OI = torch.addmm(weight_OI.float(), up_Or.float(), down_rI.float(), alpha=scaling)
-        yield merged_name(name), merged_OI.to(weight_OI.dtype)
+        merged_OI = torch.addmm(whole.float(), up_Or.float(), down_rI.float(), alpha=scaling)
+        if whole.dtype == torch.bfloat16:
+            merged_OI = stochastically_rounded(
+                merged_OI, seed=zlib.crc32(merged_name(name).encode())
+            )
+        yield merged_name(name), merged_OI.to(whole.dtype)
+
+
+def stochastically_rounded(values_OI: Tensor, *, seed: int) -> Tensor:
+    """Round float32 values in place to a bfloat16 value beside each, to the nearer one more often,
+    so that the mean stays (arXiv:1502.02551, section 3). What bfloat16 holds stays as it is.
+
+    An adapter moves a weight by less than bfloat16 tells apart, and to the nearest value most
+    weights would not move at all. One number for a row and one for a column decide together: they
+    are the same on every device and in every process.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    row_O, column_I = (
+        torch.randint(0, 1 << 16, (size,), generator=generator, dtype=torch.int32)
+        for size in values_OI.shape
+    )
+    threshold_OI = row_O.to(values_OI.device)[:, None] + column_I.to(values_OI.device)
+    bits_OI = values_OI.view(torch.int32)
+    # The lower half of the bits is what bfloat16 lacks. A carry rounds up in magnitude.
+    bits_OI.add_(threshold_OI.bitwise_and_(0xFFFF)).bitwise_and_(~0xFFFF)
+    return values_OI

@@ -4,6 +4,7 @@ computes."""
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,13 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from rmrl.config.schema import ModelConfig
 from rmrl.errors import ConfigError
 from rmrl.models.loading import load_causal_lm
-from rmrl.models.lora import add_adapters, is_adapter, merged_parameters, target_modules
+from rmrl.models.lora import (
+    add_adapters,
+    is_adapter,
+    merged_parameters,
+    stochastically_rounded,
+    target_modules,
+)
 from rmrl.models.token_values import load_value_model
 
 LORA = ModelConfig(lora_rank=4, lora_alpha=12)
@@ -104,6 +111,63 @@ def test_merging_keeps_the_weights_dtype(tiny_llama: Path):
     assert {p.dtype for p in model.parameters() if p.requires_grad} == {torch.float32}
     merged = merged_parameters(dict(model.named_parameters()), LORA, gather=torch.Tensor.detach)
     assert {tensor.dtype for _, tensor in merged} == {torch.bfloat16}
+
+
+def test_stochastic_rounding_keeps_the_mean_and_what_bfloat16_holds():
+    # Between 1 and 2 bfloat16 has multiples of 1/128, so 1 + 1/512 lies a quarter of the way up.
+    between = torch.full((256, 512), 1 + 1 / 512)
+    rounded = stochastically_rounded(between.clone(), seed=1)
+    assert set(rounded.flatten().tolist()) == {1.0, 1 + 1 / 128}
+    assert (rounded > 1).float().mean().item() == pytest.approx(0.25, abs=0.01)
+    assert torch.equal(stochastically_rounded(-between, seed=1), -rounded)
+    assert torch.equal(stochastically_rounded(between.clone(), seed=1), rounded)
+    assert not torch.equal(stochastically_rounded(between.clone(), seed=2), rounded)
+    exact = torch.tensor([[0.0, -0.0, 1.0, -3.5, 2.0**-130, 3.0e38]]).bfloat16().float()
+    kept = stochastically_rounded(exact.clone(), seed=3)
+    assert torch.equal(kept.view(torch.int32), exact.view(torch.int32))
+
+
+def test_adapters_that_move_weights_by_less_than_bfloat16_tells_apart_are_not_lost():
+    torch.manual_seed(1)
+    weight = torch.randn(512, 512).bfloat16()
+    up, down = torch.randn(512, 4), torch.randn(4, 512) * 1e-4
+    change = 3 * up @ down
+    assert change.norm() / weight.float().norm() == pytest.approx(6e-4, abs=1e-4)
+    tensors = {
+        "a.base_layer.weight": weight,
+        "a.lora_A.default.weight": down,
+        "a.lora_B.default.weight": up,
+    }
+    ((_, merged),) = merged_parameters(tensors, LORA, gather=lambda tensor: tensor)
+
+    def kept(other: torch.Tensor) -> float:
+        """How much of the change is in other weights, along the change."""
+        return (
+            (other.float() - weight.float()) * change
+        ).sum().item() / change.square().sum().item()
+
+    assert merged.dtype is torch.bfloat16
+    assert kept(merged) == pytest.approx(1, abs=0.05)
+    assert kept((weight.float() + change).bfloat16()) < 0.5
+
+
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
+def test_merged_weights_are_the_same_however_the_base_is_stored(stored: torch.dtype):
+    """Training computes with the base in bfloat16, whether or not it is stored so."""
+    torch.manual_seed(1)
+    base = torch.randn(8, 16)
+    tensors = {
+        "a.base_layer.weight": base.to(stored),
+        "a.lora_A.default.weight": torch.randn(4, 16) * 0.01,
+        "a.lora_B.default.weight": torch.randn(8, 4) * 0.01,
+    }
+    merge = partial(merged_parameters, tensors, LORA, gather=lambda tensor: tensor)
+    ((name, merged),) = merge(dtype=torch.bfloat16)
+    assert (name, merged.dtype) == ("a.weight", torch.bfloat16)
+    whole = base.bfloat16().float() + 3 * (
+        tensors["a.lora_B.default.weight"] @ tensors["a.lora_A.default.weight"]
+    )
+    assert ((merged.float() - whole).abs() <= whole.abs() * 2**-7).all()
 
 
 def test_the_draw_depends_on_the_seed_alone(tiny_llama: Path):

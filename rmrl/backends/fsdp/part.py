@@ -178,8 +178,9 @@ class FSDPPart:
         shards = self._shards()
         if not self._adapted:
             return compat.full_tensors(shards.items(), dtype)
-        merged = merged_parameters(shards, self._settings.model, gather=compat.full_tensor)
-        return _cast(merged, dtype)
+        return merged_parameters(
+            shards, self._settings.model, gather=compat.full_tensor, dtype=dtype
+        )
 
     def parts(self) -> dict[str, Parts]:
         if self._adapted:
@@ -229,13 +230,3 @@ class FSDPPart:
         self._optimizer_offloader.move(device)
         if device.type == "cpu":
             compat.settle()
-
-
-def _cast(
-    named: Iterator[tuple[str, Tensor]], dtype: torch.dtype | None
-) -> Iterator[tuple[str, Tensor]]:
-    for name, tensor in named:
-        if dtype is not None and tensor.is_floating_point():
-            yield name, tensor.to(dtype)
-        else:
-            yield name, tensor
