@@ -55,18 +55,11 @@ def kl(of: Tensor, other: Tensor) -> float:
     return (of.exp() * (of - other)).sum(-1).mean().item()
 
 
-def nearest(model: Any, lora: ModelConfig) -> dict[str, Tensor]:
-    """Return the weights merged in float32, then rounded to the nearest bfloat16."""
-    merged = merged_parameters(dict(model.named_parameters()), lora, gather=Tensor.detach)
-    return {name: tensor.bfloat16().float() for name, tensor in merged}
-
-
-def stochastic(model: Any, lora: ModelConfig) -> dict[str, Tensor]:
-    """Return the weights as rollout engines get them."""
-    merged = merged_parameters(
-        dict(model.named_parameters()), lora, gather=Tensor.detach, dtype=torch.bfloat16
-    )
-    return {name: tensor.float() for name, tensor in merged}
+def merged(model: Any, lora: ModelConfig, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Return the weights in bfloat16's values: merged in `dtype`, float32 ones to the nearest."""
+    tensors = dict(model.named_parameters())
+    weights = merged_parameters(tensors, lora, gather=Tensor.detach, dtype=dtype)
+    return {name: tensor.bfloat16().float() for name, tensor in weights}
 
 
 def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
@@ -93,8 +86,8 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
             continue
         trained = logprobs(model, held_out)
         figures = {"moved": kl(trained, start)}
-        for name, merge in (("stochastic", stochastic), ("nearest", nearest)):
-            plain.load_state_dict(merge(model, lora), strict=False)
+        for name, dtype in (("stochastic", torch.bfloat16), ("nearest", torch.float32)):
+            plain.load_state_dict(merged(model, lora, dtype), strict=False)
             figures[f"kl_{name}"] = kl(trained, logprobs(plain, held_out))
         rounded = {name: float(f"{value:.3g}") for name, value in figures.items()}
         points.append({"step": step, **rounded})

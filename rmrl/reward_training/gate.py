@@ -101,14 +101,13 @@ async def compare_engines(
             beside = adapter_spec(checked, gate_spec(checked))
             scores[f"{engine}, not merged"] = await engine_scores(checked, examples, engine, beside)
     base = np.asarray(_flat(map(reading.scores, plain.outputs)))
-    rounding = 0.0
     if plain.rounded is not None:
         scores[ROUNDED] = _flat(map(reading.scores, plain.rounded))
-        rounding = float(np.abs(np.asarray(scores[ROUNDED]) - base).max())
-    tolerance = _tolerance(checked, base, rounding)
     differences: dict[str, float] = {
         name: float(np.abs(np.asarray(each) - base).max()) for name, each in scores.items()
     }
+    rounding = differences.get(ROUNDED, 0.0)
+    tolerance = _tolerance(checked, base, rounding)
     report["gate"] = {
         "texts": len(base),
         "tolerance": tolerance,
