@@ -25,7 +25,7 @@ from rmrl.algorithms.losses.total import total_loss
 from rmrl.algorithms.losses.value import explained_variance, value_loss
 from rmrl.backends.base import TrainSettings
 from rmrl.backends.own_tokens import own_tokens
-from rmrl.backends.prompt_units import Sharing, arrays_of
+from rmrl.backends.prompt_units import Sharing, arrays_of, computed_rows
 from rmrl.models.packing import Layout, PackedRows
 from rmrl.models.sequence_parallel import Slices
 from rmrl.models.shared_prompts import SharedPrompts
@@ -64,7 +64,8 @@ def response_tokens(
     own: bool = False,
 ) -> ResponseTokens:
     """Right-pad the rows, or pack them into one, and find, for each response token, the position
-    before it. With `own` find each counted token's own position.
+    before it. With `own` find each counted token's own position. `computed_rows` says which rows
+    are among the model's B.
 
     Every row needs at least one prompt token. A row with zeros fills packed rows up until
     `multiple` divides their tokens. `slices`: the processes that share packed rows, whose number
@@ -75,20 +76,22 @@ def response_tokens(
     assert (sizes_B > responses_B).all(), (
         "a row without a prompt token: its first response token has no probability"
     )
+    index, place_B = computed_rows(batch, with_responses=own)
+    computed = batch.tokens.select(index)
     if packed:
-        missing = -len(batch.tokens.values) % multiple
-        tokens_BS = np.pad(batch.tokens.values, (0, missing))[None]
-        rows_B = batch.tokens.offsets
-        lengths = [*sizes_B.tolist(), missing] if missing else sizes_B
+        missing = -len(computed.values) % multiple
+        tokens_BS = np.pad(computed.values, (0, missing))[None]
+        rows_B = computed.offsets[place_B]
+        lengths = [*computed.lengths.tolist(), missing] if missing else computed.lengths
         rows = PackedRows.of(lengths, lambda array: to_device(array, device))
     else:
-        tokens_BS = batch.tokens.padded(0)
-        rows_B = np.arange(len(batch)) * tokens_BS.shape[1]
+        tokens_BS = computed.padded(0)
+        rows_B = place_B * tokens_BS.shape[1]
         rows = None
     starts_B = rows_B + sizes_B - responses_B - 1
     before = [start + np.arange(n) for start, n in zip(starts_B, responses_B, strict=True)]
     positions_N = Ragged.of(before, np.int64).values
-    targets_N = tokens_BS.reshape(-1)[positions_N + 1]
+    targets_N = Ragged.of(_responses(batch), np.int64).values
     if own:
         positions_N = _counted(positions_N + 1, batch)
     index_n = None
@@ -114,7 +117,7 @@ def shared_tokens(
 ) -> ResponseTokens | None:
     """Put responses to one prompt into one sequence, None where that saves nothing. `own`: as in
     `response_tokens`."""
-    units = arrays_of(batch, sharing)
+    units = arrays_of(batch, sharing, with_responses=own)
     if units is None:
         return None
     targets_N = Ragged.of(_responses(batch), np.int64).values

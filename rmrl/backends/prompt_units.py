@@ -84,6 +84,27 @@ def units_of(batch: TrainBatch, sharing: Sharing) -> list[np.ndarray]:
     return [np.asarray(rows, dtype=np.int64) for rows in units]
 
 
+def computed_rows(
+    batch: TrainBatch, *, with_responses: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows that the model must compute, and each row's place among these.
+
+    A response with one token is read before it, so rows with the same prompt and such a response
+    are computed once. Not `with_responses`, where the response's tokens are read themselves.
+    """
+    places: dict[bytes | int, int] = {}
+    index: list[int] = []
+    place_B: list[int] = []
+    for row, tokens in enumerate(batch.tokens.rows()):
+        single = not with_responses and batch.response_mask.lengths[row] == 1
+        key = tokens[:-1].tobytes() if single else row
+        if key not in places:
+            places[key] = len(index)
+            index.append(row)
+        place_B.append(places[key])
+    return np.asarray(index, np.int64), np.asarray(place_B, np.int64)
+
+
 def length_of(batch: TrainBatch, unit: np.ndarray) -> int:
     """Return a unit's tokens."""
     responses = batch.response_mask.lengths[unit]
@@ -113,11 +134,13 @@ def cut_units(batch: TrainBatch, limits: Limits, sharing: Sharing) -> list[np.nd
     return micros
 
 
-def arrays_of(batch: TrainBatch, sharing: Sharing) -> Units | None:
-    """Return a micro-batch from `cut_units` as arrays, None where padded rows cost no more."""
+def arrays_of(batch: TrainBatch, sharing: Sharing, *, with_responses: bool = False) -> Units | None:
+    """Return a micro-batch from `cut_units` as arrays, None where padded `computed_rows` cost no
+    more."""
     units = units_of(batch, sharing)
     width = max(length_of(batch, unit) for unit in units)
-    cost_apart = sharing.cost(len(batch), int(batch.tokens.lengths.max()), masked=False)
+    rows_apart, _ = computed_rows(batch, with_responses=with_responses)
+    cost_apart = sharing.cost(len(rows_apart), int(batch.tokens.lengths.max()), masked=False)
     if sharing.cost(len(units), width, masked=True) >= cost_apart:
         return None
     shape = (len(units), width)

@@ -90,10 +90,13 @@ class RewardEngine(TrainingEngine):
         self, batch: TrainBatch, items: Sequence[Sequence[int]], limits: Limits
     ) -> list[int]:
         """Each item's tokens: with its shared tokens once where the model takes them once, else by
-        rows, packed or padded."""
+        rows, packed or padded. Answers with one token are one row (`computed_rows`)."""
         lengths_R = batch.tokens.lengths
+        once_R = (batch.response_mask.lengths == 1) & (not self._settings.own_tokens)
         costs: list[int] = []
         for rows in items:
+            if once_R[rows].all():
+                rows = rows[:1]
             lengths = lengths_R[rows]
             cost = len(rows) * int(lengths.max())
             if self._part.packed:

@@ -4,6 +4,7 @@ row."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,14 @@ from rmrl.backends.fsdp.engine import FSDPEngine
 from rmrl.backends.micro_batches import Limits
 from rmrl.backends.objective import response_tokens, shared_tokens
 from rmrl.backends.process_group import leave_group
-from rmrl.backends.prompt_units import Sharing, arrays_of, cut_units, length_of, units_of
+from rmrl.backends.prompt_units import (
+    Sharing,
+    arrays_of,
+    computed_rows,
+    cut_units,
+    length_of,
+    units_of,
+)
 from rmrl.models.shared_prompts import SharedPrompts
 from rmrl.types import Ragged, TrainBatch
 from tests.backends.policies import (
@@ -131,6 +139,27 @@ def test_rows_without_a_common_prompt_are_cut_as_rows():
     assert shared_tokens(batch, CPU, Sharing(WIDE, 100)) is None
 
 
+ANSWERS = batch_of([([7, 8], [1]), ([9], [2, 3]), ([7, 8], [4]), ([7], [8]), ([9], [2, 3])])
+
+
+def test_answers_of_one_token_to_one_prompt_are_computed_once():
+    """Both answers to 7 8 are read at its end. Longer responses stay rows, and so does an answer
+    whose own token is read."""
+    index, places = computed_rows(ANSWERS)
+    assert (index.tolist(), places.tolist()) == ([0, 1, 3, 4], [0, 1, 0, 2, 3])
+    assert computed_rows(ANSWERS, with_responses=True)[0].tolist() == [0, 1, 2, 3, 4]
+    padded = response_tokens(ANSWERS, CPU)
+    assert padded.input_ids_BS.tolist() == [[7, 8, 1], [9, 2, 3], [7, 8, 0], [9, 2, 3]]
+    assert padded.positions_N.tolist() == [1, 3, 4, 1, 6, 9, 10]
+    packed = response_tokens(ANSWERS, CPU, packed=True)
+    assert packed.input_ids_BS.tolist() == [[7, 8, 1, 9, 2, 3, 7, 8, 9, 2, 3]]
+    assert packed.positions_N.tolist() == [1, 3, 4, 1, 6, 8, 9]
+    assert padded.targets_N.tolist() == packed.targets_N.tolist() == [1, 2, 3, 4, 8, 2, 3]
+    # Three tokens with a mask for the pair cost more than its row.
+    assert shared_tokens(ANSWERS.select([0, 2]), CPU, Sharing(WIDE, None)) is None
+    assert shared_tokens(ANSWERS.select([0, 2]), CPU, Sharing(WIDE, None), own=True) is not None
+
+
 def engine(settings: TrainSettings) -> FSDPEngine:
     return FSDPEngine(settings=settings, process=ProcessSettings(threads=1, timeout_s=60))
 
@@ -173,6 +202,33 @@ def test_shared_prompts_train_as_rows(policy: Path, tokens: int):
         shared.logprobs_and_energies(batch), apart.logprobs_and_energies(batch), strict=True
     ):
         np.testing.assert_allclose(ours.values, theirs.values, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [{}, {"share_prompts": False}, {"use_remove_padding": True, "attn_implementation": "varlen"}],
+)
+def test_answers_of_one_token_train_as_rows(policy: Path, layout: dict[str, object]):
+    """Each row alone is a micro-batch of its own in `single`, so nothing is computed once there."""
+    rng = np.random.default_rng(4)
+    prompts = [rng.integers(3, VOCABULARY, size).tolist() for size in (6, 9, 4)]
+    answers = batch_of([(prompt, [token]) for prompt in prompts for token in (5, 6, 7)])
+    streams = [Ragged.of(rng.normal(size=(9, 1)), np.float32) for _ in range(2)]
+    batch = replace(answers, advantages=streams[0], ref_logprobs=streams[1])
+    single = engine(make_settings(policy, ppo_micro_batch_size_per_gpu=1))
+    once = engine(make_settings(policy, model=layout))
+    computed: list[int] = []
+    once._part.language_model.base_model.register_forward_pre_hook(
+        lambda _, __, inputs: computed.append(inputs["input_ids"].numel()), with_kwargs=True
+    )
+    before = single.logprobs(batch).values
+    np.testing.assert_allclose(once.logprobs(batch).values, before, atol=1e-5)
+    assert computed == [22 if once._part.packed else 30]  # 7 + 10 + 5, or 3 times 10
+    single.update([batch])
+    once.update([batch])
+    moved = single.logprobs(batch).values
+    assert np.abs(moved - before).max() > 1e-3
+    np.testing.assert_allclose(once.logprobs(batch).values, moved, atol=1e-5)
 
 
 def test_a_prompt_goes_through_the_model_once(policy: Path):

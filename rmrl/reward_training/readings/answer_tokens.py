@@ -2,7 +2,8 @@
 `rubric` reads it.
 
 An answer is one token. Each is its own row, so that training computes its log-probability as a
-policy's. A question's rows differ in this token alone, and share all others.
+policy's. A question's rows differ in this token alone, so the model computes one of them
+(rmrl.backends.prompt_units.computed_rows).
 """
 
 from __future__ import annotations
