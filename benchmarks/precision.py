@@ -8,6 +8,8 @@ The rows are real questions and answers (or generated ones). Each side is one vL
 starts it, in a process of its own; it gets all rows in batches of 1, 8 and 32 and once more
 shuffled in batches of 8. What moves is compared with batches of 1: logits of the scalar model,
 P(Yes) and greedy texts of the judge, whose prompts share a long beginning, as those of a rubric do.
+The numbers of each type are also compared with float32's, in batches of 1. `rounded` is bfloat16
+with the output head as vLLM computes it by itself: its logits are bfloat16 too.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import json
 import math
 import os
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 SIZES = (1, 8, 32)
+ROUNDED = "rounded"
 RUBRIC = (
     "You grade the answers of an assistant. An answer is good when it does what the question asks"
     " for, in the form that it asks for, when what it states is true, and when nothing in it is"
@@ -84,12 +88,16 @@ def engine(path: str, runner: Any, *, dtype: str, threads: int) -> Any:
     from rmrl.inference.vllm.reward_engine import VLLMEngine
 
     os.environ.update(engine_environment(device="cpu", threads=threads))
+    rounded = dtype == ROUNDED
+    dtype = "bfloat16" if rounded else dtype
     spec = EngineSpec(
         path=path, runner=runner, name="vllm", dtype=dtype, max_model_len=None, max_num_seqs=128, max_num_batched_tokens=8192,
         tensor_parallel_size=1, gpu_memory_utilization=0.5, kv_cache_bytes=256 * 2**20, device="cpu", threads=threads,
     )  # fmt: skip
     made = VLLMEngine(spec)
     made.start()
+    if rounded:
+        made._widens = False
     return made
 
 
@@ -200,6 +208,19 @@ def shifts(values: dict[str, list[Any]]) -> dict[str, Any]:
     return moved
 
 
+def from_float32(alone: dict[str, list[float]]) -> dict[str, dict[str, float]]:
+    """How far each type's numbers are from float32's, and how many different ones there are."""
+    return {
+        dtype: {
+            "mean": statistics.fmean(abs(a - b) for a, b in zip(values, exact, strict=True)),
+            "largest": max(abs(a - b) for a, b in zip(values, exact, strict=True)),
+            "different": len({round(value, 6) for value in values}),
+        }
+        for exact in (alone["float32"],)
+        for dtype, values in alone.items()
+    }
+
+
 def side(args: argparse.Namespace, kind: str, dtype: str) -> dict[str, Any]:
     """The results of one engine, in a process of its own; by quantity."""
     with tempfile.TemporaryDirectory() as folder:
@@ -249,7 +270,10 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=64, help="rows")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads of an engine")
     parser.add_argument(
-        "--dtypes", nargs="+", default=["float32", "bfloat16"], help="types to compute in"
+        "--dtypes",
+        nargs="+",
+        default=["float32", "bfloat16", ROUNDED],
+        help="types to compute in",
     )
     parser.add_argument(
         "--out", default="benchmarks/results/precision.json", help="where the JSON goes"
@@ -264,16 +288,21 @@ def main() -> None:
         Path(answer).write_text(json.dumps(values), encoding="utf-8")
         return
     moved: dict[str, Any] = {}
+    alone: dict[str, dict[str, list[Any]]] = {}
     for kind in ("scalar", "judge"):
         for dtype in args.dtypes:
             for quantity, values in side(args, kind, dtype).items():
                 moved.setdefault(quantity, {})[dtype] = shifts(values)
+                alone.setdefault(quantity, {})[dtype] = values["1"]
                 print(quantity, dtype, json.dumps(moved[quantity][dtype]), flush=True)
+    distances = {quantity: from_float32(alone[quantity]) for quantity in ("logit", "P(Yes)")}
+    print(json.dumps(distances), flush=True)
     result = {
         "device": "cpu",
         "cpu": _cpu_name(),
         "threads": args.threads,
         "against_batches_of_1": moved,
+        "against_float32": distances,
     }
     Path(args.out).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 

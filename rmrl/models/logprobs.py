@@ -131,12 +131,15 @@ class ResponseModel(nn.Module):
         slice_elements: int | None = None,
         kept_elements: int | None = None,
         offload_activations: bool = False,
+        wide_head: bool = False,
     ) -> None:
         """`slice_elements`: logits computed at once. None: as many as fit the device's free
         memory. `kept_elements`: most logits of a micro-batch that are kept for the backward pass.
-        None: see rmrl.models.linear_head. `offload_activations`: see rmrl.models.activations."""
+        None: see rmrl.models.linear_head. `offload_activations`: see rmrl.models.activations.
+        `wide_head`: see LinearHead."""
         super().__init__()
         self.offload_activations = offload_activations
+        self.wide_head = wide_head
         self.model = model
         self.temperature = temperature
         config = model.config.get_text_config()
@@ -165,7 +168,11 @@ class ResponseModel(nn.Module):
         if not plain_linear(output_head):
             return self.head
         return LinearHead(
-            output_head.weight, output_head.bias, factor=self.logit_factor, softcap=self.softcap
+            output_head.weight,
+            output_head.bias,
+            factor=self.logit_factor,
+            softcap=self.softcap,
+            wide=self.wide_head,
         )
 
     @torch.no_grad()

@@ -216,6 +216,7 @@ def reward_settings(checked: CheckedRewardTraining) -> RewardSettings:
         device="cuda" if checked.device == "cuda" else "cpu",
         labels=checked.objective.outputs,
         own_tokens=role == "critic",
+        wide_head=True,  # a decision's few answers are read
     )
 
 

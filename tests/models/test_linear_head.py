@@ -11,12 +11,14 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from rmrl.models import linear_head
 from rmrl.models.linear_head import (
     LinearHead,
     changed_logits,
     kept_elements,
     plain_linear,
     slice_elements,
+    wide_linear,
 )
 from rmrl.models.logprobs import ResponseModel, token_logprobs
 from rmrl.models.slice_sizes import elements_within
@@ -102,6 +104,46 @@ def test_slices_give_the_same_log_probabilities_with_and_without_a_gradient() ->
     with torch.no_grad():
         scored, _ = token_logprobs(tensors["hidden"], tensors["targets"], **options)
     assert torch.equal(trained.detach(), scored)
+
+
+@pytest.mark.parametrize("block", [1, 10 * HIDDEN, 2**21])
+def test_wide_logits_are_those_of_float64(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """bfloat16 rounds logits of about 4 to 1/64."""
+    monkeypatch.setattr(linear_head, "_WIDENED_ELEMENTS", block)
+    operands = problem(torch.bfloat16)
+    tensors = [operands[name].detach() for name in ("hidden", "weight", "bias")]
+    exact = nn.functional.linear(*(each.double() for each in tensors))
+    for bias in (None, tensors[2]):
+        logits = wide_linear(*tensors[:2], bias)
+        assert logits.dtype == torch.float32
+        expected = exact if bias is not None else exact - tensors[2].double()
+        torch.testing.assert_close(logits.double(), expected, atol=1e-5, rtol=0)
+    rounded = nn.functional.linear(*tensors).double()
+    assert (rounded - exact).abs().max() > 1 / 128
+    whole = [each.float() for each in tensors]
+    assert torch.equal(wide_linear(*whole), nn.functional.linear(*whole))
+
+
+@pytest.mark.parametrize("kept_rows", [0, 10**6])
+def test_a_wide_head_trains_on_logits_that_are_not_rounded(kept_rows: int) -> None:
+    errors: dict[bool, float] = {}
+    for wide in (False, True):
+        tensors = problem(torch.bfloat16)
+        head = LinearHead(tensors["weight"], tensors["bias"], wide=wide)
+        options = {"entropy": "grad", "kept_rows": kept_rows}
+        outputs = results(tensors, head, **options)
+        in_float64 = {
+            name: tensor.detach().double().requires_grad_()
+            if tensor.is_floating_point()
+            else tensor
+            for name, tensor in tensors.items()
+        }
+        logits = by_module(in_float64, 1.0, None)(in_float64["hidden"])
+        expected = (logits / 0.8).log_softmax(-1).gather(1, tensors["targets"][:, None])[:, 0]
+        errors[wide] = float((outputs[0].double() - expected.detach()).abs().max())
+        assert outputs[2].dtype == torch.bfloat16
+    assert errors[True] < 1e-5
+    assert errors[False] > 1e-3
 
 
 def test_in_bfloat16_slices_add_up_in_float32() -> None:

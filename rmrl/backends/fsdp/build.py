@@ -164,7 +164,10 @@ def _unsharded(settings: TrainSettings, dtype: torch.dtype) -> ResponseModel | V
     if settings.role == "critic":
         return ValueModel(language_model, offload_activations=offloads)
     return ResponseModel(
-        language_model, temperature=settings.temperature, offload_activations=offloads
+        language_model,
+        temperature=settings.temperature,
+        offload_activations=offloads,
+        wide_head=settings.wide_head,
     )
 
 

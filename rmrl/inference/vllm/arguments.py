@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Literal
 
+from rmrl.inference.environment import BATCH_INVARIANT
+from rmrl.inference.precision import REDUCED
 from rmrl.inference.settings import EngineSettings
+from rmrl.models.checkpoint_inspect import read_config
 
 CPU_WORKER = "rmrl.inference.vllm.cpu_worker.SleepingCPUWorker"
 GPU_WORKER = "rmrl.inference.vllm.gpu_worker.SleepingGPUWorker"
@@ -73,3 +77,21 @@ def engine_arguments(
         if settings.gpu_memory_utilization is not None:
             device["gpu_memory_utilization"] = settings.gpu_memory_utilization
     return {**common, **device, **settings.kwargs}
+
+
+def can_widen_head(settings: EngineSettings) -> bool:
+    """Return whether logits can be float32 where the model computes in half precision. vLLM refuses
+    a quantized head, and its batch-invariant kernels have no such product."""
+    if settings.dtype not in REDUCED or os.environ.get(BATCH_INVARIANT) == "1":
+        return False
+    quantized = read_config(settings.path).get("quantization_config")
+    return not quantized and "quantization" not in settings.kwargs
+
+
+def with_wide_head(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a CUDA engine whose logits are float32, unless `hf_overrides` names
+    another `head_dtype`. The product is written in float32 there and takes no longer."""
+    overrides = arguments.get("hf_overrides") or {}
+    if not isinstance(overrides, dict):
+        return arguments
+    return {**arguments, "hf_overrides": {"head_dtype": "float32", **overrides}}

@@ -31,6 +31,8 @@ settings of both transports, 0.27 those of NCCL, and the IPC of 0.27 keeps a buf
 after every transfer, as a comment in the code of 0.28 says."""
 ITER_FULL_SINCE = Version("0.33")
 """First release whose WeightSource has a cached `metadata` and is iterated by `iter_full`."""
+WIDE_HEAD_SINCE = Version("0.26")
+"""First release whose `head_dtype` holds for models that write. 0.25 warns and goes on without."""
 GRAPH_OFFLOAD_SINCE = Version("0.32")
 """First release that frees CUDA graphs' memory while it sleeps."""
 PAIRS_SINCE = Version("0.32")
@@ -142,6 +144,11 @@ USES = (
     ),
     Use("vllm.v1.worker.gpu_worker:Worker", members=_TRANSFER_CALLS, since=TRANSFER_SINCE),
     Use("vllm.model_executor.layers.vocab_parallel_embedding:ParallelLMHead"),
+    Use(
+        "vllm.model_executor.layers.logits_processor:LogitsProcessor",
+        members=("_apply_head",),
+        since=WIDE_HEAD_SINCE,
+    ),
     Use(
         "vllm.distributed.weight_transfer:WeightTransferTrainerFactory",
         members=("trainer_init(client, source)",),
@@ -289,6 +296,13 @@ def rated_at_once() -> int | None:
     """Return how many tokens in a prompt are rated at the same time on CUDA. None: all."""
     chosen = os.environ.get("VLLM_USE_V2_MODEL_RUNNER", "1")
     return _RATED_AT_ONCE if has_second_runner() and chosen == "1" else None
+
+
+def widens_head() -> bool:
+    """Return whether the installed release computes float32 logits for a model in half
+    precision."""
+    version = installed_version()
+    return version is not None and version >= WIDE_HEAD_SINCE
 
 
 def kept_asleep_bytes() -> int:

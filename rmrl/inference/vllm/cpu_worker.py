@@ -28,10 +28,12 @@ from itertools import chain
 from typing import Any
 
 import torch
+from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.v1.worker.cpu_worker import CPUWorker
 
 from rmrl.inference.vllm.lone_store import in_memory
+from rmrl.models.linear_head import wide_linear
 
 HEAD_ROWS = 32
 """Rows that a head computes at once; missing ones are zeros."""
@@ -70,6 +72,10 @@ class SleepingCPUWorker(CPUWorker):
         function of this name."""
         self._pairs = True
         pair_lone_rows(self.model_runner.get_model())
+
+    def widen_heads(self, on: bool) -> None:
+        """Compute logits in float32 from now on, or as vLLM does. See the function of this name."""
+        widen_heads(self.model_runner.get_model(), on=on)
 
     def sleep(self, level: int = 1) -> None:
         """Free memory; sleeping again at a deeper level frees the rest."""
@@ -183,6 +189,29 @@ def pair_lone_rows(model: torch.nn.Module) -> int:
             module.cpu_linear = _Paired(compute)  # pyright: ignore[reportArgumentType]
             count += 1
     return count
+
+
+def widen_heads(model: torch.nn.Module, *, on: bool) -> int:
+    """Let output heads in half precision compute float32 logits, or give vLLM's method back. Return
+    how many there are.
+
+    vLLM's own way, `head_dtype`, converts the whole matrix at every step on CPU, with which a small
+    model takes twice as long to write.
+    """
+    heads = [module for module in model.modules() if isinstance(module, LogitsProcessor)]
+    for head in heads:
+        vars(head).pop("_apply_head", None)
+        if on:
+            vars(head)["_apply_head"] = wide_logits
+    return len(heads)
+
+
+def wide_logits(
+    lm_head: torch.nn.Module, hidden_nH: torch.Tensor, bias_V: torch.Tensor | None
+) -> torch.Tensor:
+    """Return float32 logits [n, V], each row as if it were alone."""
+    weight_VH: Any = lm_head.weight
+    return in_blocks(lambda block_nH: wide_linear(block_nH, weight_VH, bias_V), hidden_nH)
 
 
 def in_blocks(compute: Callable[[torch.Tensor], torch.Tensor], x_RI: torch.Tensor) -> torch.Tensor:

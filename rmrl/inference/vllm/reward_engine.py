@@ -41,7 +41,9 @@ from rmrl.inference.vllm.adapters import adapter_arguments, adapter_problem, lor
 from rmrl.inference.vllm.arguments import (
     EXACT_ARGUMENTS,
     EXACT_ENVIRONMENT,
+    can_widen_head,
     engine_arguments,
+    with_wide_head,
 )
 from rmrl.inference.vllm.sampling import sampling_params
 from rmrl.inference.vllm.texts import SampleTexts, text_output
@@ -91,6 +93,7 @@ class VLLMEngine:
         self._task = ""
         self._prefix = ""
         self._deepest = 2
+        self._widens = False
 
     def start(self) -> None:
         """Check the checkpoint, then load it.
@@ -112,6 +115,9 @@ class VLLMEngine:
             arguments = EXACT_ARGUMENTS | arguments
             for name, value in EXACT_ENVIRONMENT.items():
                 os.environ.setdefault(name, value)
+        self._widens = self.spec.runner == "generate" and can_widen_head(self.spec)
+        if self._widens and self.spec.device == "cuda" and compat.widens_head():
+            arguments = with_wide_head(arguments)
         if self._task:
             user_settings = dict(arguments.get("pooler_config") or {})
             arguments["pooler_config"] = _pooler(self._task, self.spec.path) | user_settings
@@ -318,6 +324,20 @@ class VLLMEngine:
         return 0 < len(request.token_ids) <= self.context_length
 
     def _texts(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
+        if not self._widens or self.spec.device != "cpu":
+            return self._answers(requests)
+        # Answers' probabilities are read in float32; in texts it would take time and change little.
+        outputs: list[list[TextOutput]] = [[]] * len(requests)
+        reads_labels = [bool(request.choice_tokens) for request in requests]
+        for labels in set(reads_labels):
+            self._llm.collective_rpc("widen_heads", args=(labels,))
+            places = [place for place, reads in enumerate(reads_labels) if reads is labels]
+            answers = self._answers([requests[place] for place in places])
+            for place, texts in zip(places, answers, strict=True):
+                outputs[place] = texts
+        return outputs
+
+    def _answers(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
         decoder = SampleTexts(self._llm.get_tokenizer())
         prompts = [{"prompt_token_ids": list(request.token_ids)} for request in requests]
         params: list[Any] = []

@@ -118,6 +118,8 @@ def scorer_key(engine: EngineSpec | HTTPSpec, *, code_hash: str) -> str:
 def request_key(scorer: str, method: str, request: Any) -> bytes:
     """Return 32 bytes for one request; `request` is a frozen dataclass with plain values, `scorer`
     a `scorer_key`."""
+    if getattr(request, "choice_tokens", ()) and request.token_ids:
+        method = f"{method}, float32 logits"  # earlier versions rounded what is read
     return hashlib.sha256(_canonical([scorer, method, request])).digest()
 
 

@@ -176,6 +176,32 @@ def test_choice_logprobs_are_those_of_the_next_token(folder: Path) -> None:
     ] * 2
 
 
+def test_heads_in_half_precision_are_not_rounded(folder: Path) -> None:
+    """As vLLM's scoring heads are by themselves."""
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+    tokens = [5, 6, 7]
+    path = write_llama(folder / "half")
+    engine = build_engine(spec(path, "generate", dtype="bfloat16"))
+    engine.start()
+    request = GenerateRequest(tuple(tokens), Sampling(max_tokens=1), choice_tokens=(9, 700))
+    ((text,),) = engine.generate([request])
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16).eval()
+    with torch.no_grad():
+        hidden_H = model.model(torch.tensor([tokens])).last_hidden_state[0, -1].float()
+        logprobs_V = (model.lm_head.weight.float() @ hidden_H).log_softmax(-1)
+    assert text.choice_logprobs == pytest.approx(logprobs_V[[9, 700]].tolist(), abs=1e-6)
+
+    path = write_llama_scorer(folder / "half-scorer")
+    engine = build_engine(spec(path, "pooling", dtype="bfloat16"))
+    engine.start()
+    (output,) = engine.classify([PoolingRequest(tuple(tokens))])
+    scorer = AutoModelForSequenceClassification.from_pretrained(path, dtype=torch.bfloat16).eval()
+    with torch.no_grad():
+        hidden_H = scorer.model(torch.tensor([tokens])).last_hidden_state[0, -1].float()
+    assert output.value == pytest.approx(float(scorer.score.weight[0].float() @ hidden_H), abs=1e-6)
+
+
 def test_sleep_and_wake(folder: Path) -> None:
     engine = build_engine(spec(write_llama_scorer(folder / "sleeper"), "pooling"))
     engine.start()

@@ -1,7 +1,11 @@
+import json
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rmrl.inference.settings import EngineSettings
-from rmrl.inference.vllm.arguments import engine_arguments
+from rmrl.inference.vllm.arguments import can_widen_head, engine_arguments, with_wide_head
 from rmrl.inference.vllm.compat import known_arguments
 
 GIVEN: dict[str, Any] = {
@@ -70,3 +74,37 @@ def test_an_older_vllm_gets_no_argument_that_it_does_not_know() -> None:
     assert made.keys() - older.keys() == {"sleep_mode_offload_cudagraph"}
     # A mistyped name of a user's own reaches vLLM, which refuses it.
     assert known_arguments({"typo": 1}, {"model"}) == {"typo": 1}
+
+
+@pytest.mark.parametrize(
+    ("changed", "config", "widens"),
+    [
+        ({}, {}, True),
+        ({"dtype": "float16"}, {}, True),
+        ({"dtype": "float32"}, {}, False),
+        ({"kwargs": {"quantization": "fp8"}}, {}, False),
+        ({}, {"quantization_config": {"bits": 4}}, False),
+    ],
+)
+def test_a_head_in_half_precision_is_widened_unless_it_is_quantized(
+    changed: dict[str, Any], config: dict[str, Any], widens: bool, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    settings = EngineSettings(**(GIVEN | {"path": str(tmp_path)} | changed))
+    assert can_widen_head(settings) is widens
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
+    assert can_widen_head(settings) is False
+
+
+def test_an_override_of_the_head_wins() -> None:
+    def callback(config: Any) -> Any:
+        return config
+
+    wide = {"head_dtype": "float32"}
+    assert with_wide_head({"seed": 3}) == {"seed": 3, "hf_overrides": wide}
+    theta = {"rope_theta": 5}
+    assert with_wide_head({"hf_overrides": theta}) == {"hf_overrides": {**wide, **theta}}
+    model = {"hf_overrides": {"head_dtype": "model"}}
+    assert with_wide_head(model) == model
+    assert with_wide_head({"hf_overrides": callback}) == {"hf_overrides": callback}

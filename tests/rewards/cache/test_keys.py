@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import shutil
 import struct
@@ -18,7 +19,7 @@ from rmrl.inference.reward_engine_base import (
     GenerateRequest,
     PoolingRequest,
 )
-from rmrl.rewards.cache.keys import checkpoint_identity, request_key, scorer_key
+from rmrl.rewards.cache.keys import _canonical, checkpoint_identity, request_key, scorer_key
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.types import Sampling
 
@@ -173,6 +174,21 @@ def test_the_keys_of_a_file_written_today_are_found_tomorrow() -> None:
     # sha256 of ["s","embed",{"":"EmbedRequest","text":"a"}].
     # A change of this number forgets every cache there is: raise keys._VERSION with it.
     assert request_key("s", "embed", EmbedRequest("a")).hex().startswith("8d3bb1ba7be93f13")
+
+
+def test_answers_read_from_rounded_logits_are_not_found() -> None:
+    """Earlier versions read them so on engines of their own. The key beside the first is theirs."""
+    request = GenerateRequest((1, 2), GREEDY, choice_tokens=(3, 4))
+    old = hashlib.sha256(_canonical(["s", "generate", request])).digest()
+    assert request_key("s", "generate", request) != old
+    for same in (
+        dataclasses.replace(request, choice_tokens=()),
+        dataclasses.replace(request, token_ids=(), text="of a server"),
+    ):
+        assert (
+            request_key("s", "generate", same)
+            == hashlib.sha256(_canonical(["s", "generate", same])).digest()
+        )
 
 
 def test_where_a_request_is_served_is_no_part_of_its_key():

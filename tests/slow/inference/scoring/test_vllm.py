@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -53,6 +54,7 @@ PROMPTS = [tuple((7 * i + 13 * n) % 1000 + 4 for i in range(n)) for n in (5, 40,
 SHORT = [p[:60] for p in PROMPTS]
 TYPES = [tuple(int(i >= len(p) // 2) for i in range(len(p))) for p in SHORT]
 TOO_LONG = (5,) * 1500
+ANSWERS = tuple(range(100, 140))
 
 
 def spec(path: str, runner: Any, name: str = "vllm", **changed: Any) -> EngineSpec:
@@ -76,6 +78,7 @@ def scenario(
         "tokens": _labels(tokens, "token_pooling"),
         "last token": _labels(scalar_tokens, "pooling"),
         "process": _labels(process, "token_pooling"),
+        "half precision": _answers(lm),
     }
 
 
@@ -97,6 +100,23 @@ def _judge(path: str) -> dict[str, Any]:
         engine.wake()
         found[f"after {level}"] = engine.generate(requests[:4])
     return found
+
+
+def _answers(path: str) -> list[tuple[float, ...]]:
+    """Answers' log-probabilities that a judge in bfloat16 gives beside texts."""
+    engine = VLLMEngine(spec(path, "generate", dtype="bfloat16"))
+    engine.start()
+    read = Sampling(max_tokens=1, temperature=0.0)
+    mixed: list[GenerateRequest] = []
+    for prompt in PROMPTS:
+        mixed += [
+            GenerateRequest(prompt, GREEDY),
+            GenerateRequest(prompt, read, choice_tokens=ANSWERS),
+        ]
+    outputs = [texts[0] for texts in engine.generate(mixed)]
+    assert all(each.text for each in outputs[::2])
+    assert [each.choice_logprobs for each in outputs[::2]] == [()] * len(PROMPTS)
+    return [each.choice_logprobs for each in outputs[1::2]]
 
 
 def _scalar(path: str) -> dict[str, Any]:
@@ -183,8 +203,8 @@ def found(folders: dict[str, Path]) -> dict[str, Any]:
     return run_in_engine_process(scenario, *(str(path) for path in folders.values()))
 
 
-def reference(path: Path, runner: str) -> HFEngine:
-    engine = HFEngine(spec(str(path), runner, name="hf"))
+def reference(path: Path, runner: str, **changed: Any) -> HFEngine:
+    engine = HFEngine(spec(str(path), runner, name="hf", **changed))
     engine.start()
     return engine
 
@@ -380,6 +400,19 @@ def test_a_real_encoder_equals_sentence_transformers(all_minilm: Path) -> None:
             assert output.vector == pytest.approx(wanted.vector, abs=1e-5)
 
 
+def test_answers_are_read_from_logits_that_are_not_rounded(
+    found: dict[str, Any], folders: dict[str, Path]
+) -> None:
+    """Differences of rounded logits are multiples of 2^-14 unless a logit is below 2^-6."""
+    engine = reference(folders["lm"], "generate", dtype="bfloat16")
+    requests = [GenerateRequest(p, GREEDY, choice_tokens=ANSWERS) for p in PROMPTS]
+    expected = np.asarray([texts[0].choice_logprobs for texts in engine.generate(requests)])
+    logprobs = np.asarray(found["half precision"])
+    np.testing.assert_allclose(logprobs, expected, atol=0.06)
+    steps = (logprobs[:, 1:] - logprobs[:, :1]) * 2**14
+    assert (np.abs(steps - steps.round()) < 0.1).mean() < 0.5
+
+
 def parallel(path: str, answer: str) -> None:
     """Write texts and scalars of a two-process engine to `answer`, then wait to be killed."""
     judge = VLLMEngine(spec(path, "generate", tensor_parallel_size=2))
@@ -388,12 +421,12 @@ def parallel(path: str, answer: str) -> None:
     judge.sleep(2)
     judge.wake()
     woken = judge.generate([GenerateRequest(p, GREEDY) for p in PROMPTS])
-    found = {
+    outputs = {
         "texts": [t[0].text for t in texts],
         "choices": [t[0].choice_logprobs for t in texts],
         "woken": [t[0].text for t in woken],
     }
-    Path(answer + ".part").write_text(json.dumps(found | {"bytes": judge.resident_bytes()}))
+    Path(answer + ".part").write_text(json.dumps(outputs | {"bytes": judge.resident_bytes()}))
     Path(answer + ".part").rename(answer)
     time.sleep(600)
 

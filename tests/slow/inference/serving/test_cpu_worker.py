@@ -66,3 +66,24 @@ def test_a_lone_row_is_computed_as_one_of_two() -> None:
     torch.testing.assert_close(layer.cpu_linear(x_RI, weight, None), x_RI)
     torch.testing.assert_close(layer.cpu_linear(x_RI[:1], weight, None), x_RI[:1])
     assert counts == [3, 2]
+
+
+def test_output_heads_are_widened_and_given_back() -> None:
+    from vllm.config import VllmConfig, set_current_vllm_config
+    from vllm.model_executor.layers.logits_processor import LogitsProcessor
+
+    from rmrl.inference.vllm.cpu_worker import widen_heads
+
+    with set_current_vllm_config(VllmConfig()):
+        model = torch.nn.Sequential(LogitsProcessor(100), torch.nn.Identity())
+    head = torch.nn.Module()
+    head.weight = torch.nn.Parameter(torch.randn(100, 16).bfloat16())  # type: ignore[assignment]
+    hidden_nH = torch.randn(5, 16).bfloat16()
+    exact = hidden_nH.double() @ head.weight.detach().double().T
+    before = model[0]._apply_head
+    for on in (True, True, False):
+        assert widen_heads(model, on=on) == 1
+        if on:
+            logits_nV = model[0]._apply_head(head, hidden_nH, None).detach()
+            torch.testing.assert_close(logits_nV.double(), exact, atol=1e-5, rtol=0)
+    assert model[0]._apply_head == before
