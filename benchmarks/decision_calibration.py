@@ -6,7 +6,8 @@ by RLCD (reward: correct less the probability stated) and by outcome (reward: co
 Label sets come from ../shared/data (its README names sources and licences): whether a solution of a
 GSM8K problem is right, whether a response follows its prompt's instructions (IFEval), and which of
 two responses people prefer (PandaLM). A set's rows are split by prompt, the same way for every
-seed. There is one validation, behind the last step, so that nothing is chosen on the test rows.
+seed. There is one validation, behind the last step, so that nothing is chosen on the test rows; the
+learning rate falls to 0 until then, or the last few rows would decide how sure the model is of all.
 `calibrated` is the ECE that chance alone gives to probabilities that are exactly right.
 Runs whose figures stand in --out, or whose models lie in --runs, are not trained again: all of them
 take hours, and may take several days' idle time.
@@ -119,6 +120,7 @@ def train(folder: Path, decision: str, seed: int, settings: argparse.Namespace) 
             *(f"data.val_files={folder / 'test.jsonl'}", f"data.max_length={settings.max_length}"),
             *(f"data.train_batch_size={settings.rows}", "trainer.test_freq=1000000"),
             *(f"trainer.total_training_steps={settings.steps}", f"optim.lr={settings.lr}"),
+            *("optim.lr_scheduler_type=cosine", "optim.lr_warmup_steps_ratio=0.1"),
             *("model.enable_gradient_checkpointing=false", "trainer.save_freq=32"),
             *("trainer.device=cpu", f"trainer.seed={seed}"),
             *("trainer.logger=[jsonl]", "gate.engines=[hf]", "gate.texts=8"),

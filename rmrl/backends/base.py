@@ -40,9 +40,6 @@ class TrainSettings:
     own_tokens: bool = False
     """Outputs belong to the counted response tokens themselves, as a reward's score does. False: to
     the state before each response token."""
-    wide_head: bool = False
-    """Compute logits in float32 (rmrl.models.linear_head). The engine that samples must do so too,
-    or the two differ by more than with equally rounded ones."""
 
     @property
     def trained(self) -> TrainedConfig:

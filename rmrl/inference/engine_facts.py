@@ -77,6 +77,8 @@ class RolloutFacts:
     answers: bool = False
     """Has `answer(requests)`: returns the same as a generating reward engine for GenerateRequests,
     from the present weights."""
+    widens_head: Callable[[], bool] = lambda: False
+    """() -> whether the installed engine can compute logits in float32."""
     ignores_overrides: bool = False
     """Does not apply model.override_config, so that it would not sample from the trained model."""
     derived_arguments: Callable[[Mapping[str, Any], str], dict[str, Any]] = lambda _, __: {}

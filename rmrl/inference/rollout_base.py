@@ -36,6 +36,8 @@ class RolloutEngineSettings(EngineSettings):
     """Deadline for one `generate` call, from its first request to its last sample."""
     seed_per_sample: bool | None = None
     """None: where own seeds cost nothing."""
+    float32_head: bool = False
+    """Compute logits in float32."""
 
     @classmethod
     def of(cls, config: RolloutConfig, **decided: Any) -> RolloutEngineSettings:

@@ -205,7 +205,7 @@ def reward_settings(checked: CheckedRewardTraining) -> RewardSettings:
     }
     role = checked.objective.reads.role
     return RewardSettings(
-        model=config.model,
+        model=replace(config.model, float32_head=True),
         actor=ActorConfig(**trained),
         critic=CriticConfig(**trained) if role == "critic" else None,
         role=role,
@@ -216,7 +216,6 @@ def reward_settings(checked: CheckedRewardTraining) -> RewardSettings:
         device="cuda" if checked.device == "cuda" else "cpu",
         labels=checked.objective.outputs,
         own_tokens=role == "critic",
-        wide_head=True,  # a decision's few answers are read
     )
 
 

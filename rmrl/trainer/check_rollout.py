@@ -46,6 +46,18 @@ def rollout_problems(config: Config, *, device: str) -> Iterator[str]:
                 f" actor.strategy=fsdp2 or fsdp, and this run has strategy={strategy}; use"
                 " weight_transport=nccl"
             )
+    if config.actor_rollout_ref.model.float32_head:
+        if not facts.widens_head():
+            yield (
+                f"actor_rollout_ref.model.float32_head=True: rollout.name={rollout.name} rounds its"
+                " logits, and would differ more from training than without it: use vllm (0.26 or"
+                " newer) or hf, or leave it out"
+            )
+        if rollout.batch_invariant:
+            yield (
+                "actor_rollout_ref.model.float32_head=True: the kernels of rollout.batch_invariant"
+                " give no float32 logits: leave one of them out"
+            )
     if rollout.batch_invariant and device not in facts.batch_invariant_on:
         names = _engines(lambda stated: "cuda" in stated.batch_invariant_on)
         yield (

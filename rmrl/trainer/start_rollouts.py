@@ -63,6 +63,7 @@ async def start_rollouts(checked: Checked, allocations: Allocations) -> RolloutP
             max_model_len=context_length(checked),
             trust_remote_code=model.trust_remote_code,
             seed=rollout.seed + replica,
+            float32_head=model.float32_head,
             # The user's own arguments take precedence over those that other settings decide.
             kwargs=derived | dict(rollout.engine_kwargs.get(rollout.name) or {}),
         )

@@ -12,6 +12,7 @@ from tests.config.test_check import config_with
 ROLLOUT = "actor_rollout_ref.rollout"
 OVERRIDES = {"actor_rollout_ref.model.override_config": {"rope_theta": 1.0}}
 OWN = {f"{ROLLOUT}.name": "tests.contracts.toy_parts:Counting"}
+WIDE = {"actor_rollout_ref.model.float32_head": True}
 POOL = {f"{ROLLOUT}.pool": "fast"}
 
 
@@ -43,6 +44,12 @@ POOL = {f"{ROLLOUT}.pool": "fast"}
             "only vllm on NVIDIA GPUs samples so",
             "leave it out",
         ),
+        ({**WIDE, **OWN}, "rounds its logits", "use vllm (0.26 or newer) or hf"),
+        (
+            {**WIDE, f"{ROLLOUT}.batch_invariant": True},
+            "rollout.batch_invariant give no float32 logits",
+            "leave one of them out",
+        ),
     ],
 )
 def test_what_the_engine_does_not_do_is_one_sentence(
@@ -60,6 +67,8 @@ def test_what_the_engine_does_not_do_is_one_sentence(
         {f"{ROLLOUT}.weight_transport": "nccl", **POOL},
         {f"{ROLLOUT}.weight_transport": "ipc"},
         {f"{ROLLOUT}.batch_invariant": True},
+        WIDE,
+        {**WIDE, f"{ROLLOUT}.name": "hf"},
         OVERRIDES,
         {**OVERRIDES, **OWN},
     ],

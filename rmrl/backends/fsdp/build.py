@@ -167,7 +167,7 @@ def _unsharded(settings: TrainSettings, dtype: torch.dtype) -> ResponseModel | V
         language_model,
         temperature=settings.temperature,
         offload_activations=offloads,
-        wide_head=settings.wide_head,
+        wide_head=settings.model.float32_head,
     )
 
 

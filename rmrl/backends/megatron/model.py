@@ -44,6 +44,8 @@ class MegatronModel:
     trains, else the chunk itself."""
     role: Literal["actor", "ref", "critic"]
     device: torch.device
+    wide_head: bool = False
+    """As in LinearHead."""
 
     @property
     def first_stage(self) -> bool:
@@ -69,7 +71,7 @@ class MegatronModel:
         weight: Any = head.weight
         if weight is None:
             weight = self.chunks[-1].shared_embedding_or_output_weight()
-        return LinearHead(weight)
+        return LinearHead(weight, wide=self.wide_head)
 
 
 def build_model(settings: TrainSettings, sizes: Sizes, device: torch.device) -> MegatronModel:
@@ -107,6 +109,7 @@ def build_model(settings: TrainSettings, sizes: Sizes, device: torch.device) -> 
         modules=modules,
         role=settings.role,
         device=device,
+        wide_head=settings.model.float32_head,
     )
 
 

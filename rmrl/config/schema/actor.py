@@ -65,6 +65,11 @@ class ModelConfig:
     for packed rows) or flex_attention. auto: sdpa, with packing the fastest kernel that is
     installed."""
 
+    float32_head: bool = False
+    """Compute logits in float32 where the weights are in half precision, in training and in
+    sampling: their log-probabilities differ less. On CPU it takes time. A critic, and a reward
+    model in rmrl train-rm, do so anyway."""
+
     @property
     def recomputed_every(self) -> int:
         """One in so many layers recomputes its activations. 0: none does."""

@@ -18,7 +18,7 @@ import asyncio
 import hashlib
 import math
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,6 +44,7 @@ class FakeRollout:
     """
 
     answers: ClassVar[bool] = True
+    widens_head: ClassVar[Callable[[], bool]] = staticmethod(lambda: True)
 
     def __init__(self, settings: RolloutEngineSettings) -> None:
         self.settings = settings

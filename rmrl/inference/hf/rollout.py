@@ -23,6 +23,7 @@ from rmrl.inference.rollout_base import (
 from rmrl.inference.vllm.sampling import decoded, generation_options
 from rmrl.inference.vllm.worker_extension import resident_bytes
 from rmrl.inference.weights.file import read_weights
+from rmrl.models.linear_head import widen
 from rmrl.startup import quick_imports
 from rmrl.types import Generation, Sampling
 
@@ -40,6 +41,7 @@ class HFRollout:
     sleeps_on: ClassVar[tuple[str, ...]] = ("cuda",)
     reserves_gpu_share: ClassVar[bool] = False
     ignores_overrides: ClassVar[bool] = True
+    widens_head: ClassVar[Callable[[], bool]] = staticmethod(lambda: True)
 
     def __init__(self, settings: RolloutEngineSettings) -> None:
         self.settings = settings
@@ -126,6 +128,8 @@ class HFRollout:
             raise EngineLoadError(
                 f"transformers could not load the policy '{settings.path}': {error}"
             ) from error
+        if settings.float32_head:
+            widen(model.get_output_embeddings())
         self._model = model.eval().to(settings.device)
         torch.manual_seed(settings.seed)
 

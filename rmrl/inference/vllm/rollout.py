@@ -40,7 +40,7 @@ from rmrl.inference.rollout_base import (
     samples_to_draw,
 )
 from rmrl.inference.vllm import batch_invariance, compat
-from rmrl.inference.vllm.arguments import engine_arguments
+from rmrl.inference.vllm.arguments import can_widen_head, engine_arguments, with_wide_head
 from rmrl.inference.vllm.sampling import sampling_params
 from rmrl.inference.vllm.texts import SampleTexts, text_output
 from rmrl.startup import quick_imports
@@ -98,6 +98,7 @@ class VLLMRollout(TaggedSleep):
     kept_asleep_bytes = staticmethod(compat.kept_asleep_bytes)
     batch_invariant_on: ClassVar[tuple[str, ...]] = ("cuda",)
     transport_problem = staticmethod(compat.transport_problem)
+    widens_head = staticmethod(compat.widens_head)
     weight_transports: ClassVar[tuple[str, ...]] = ("auto", "file", "ipc", "nccl", "nccl_m2n")
 
     @staticmethod
@@ -337,9 +338,14 @@ class VLLMRollout(TaggedSleep):
             tokenizer=settings.tokenizer,
             chunks=settings.enable_chunked_prefill,
         )
+        widens = settings.float32_head and can_widen_head(settings)
+        if widens and settings.device == "cuda":
+            arguments = with_wide_head(arguments)
         self._engine = LLMEngine.from_engine_args(
             EngineArgs(**compat.known_arguments(arguments, EngineArgs.__dataclass_fields__))
         )
+        if widens and settings.device == "cpu":
+            self._engine.collective_rpc("widen_heads", args=(True,))
         self._texts = SampleTexts(self._engine.get_tokenizer())
         self._logprobs_before_filters = all(self._engine.collective_rpc("report_tempered_logprobs"))
         self._seeds_samples = seeds_samples(settings, first_runner=self._logprobs_before_filters)

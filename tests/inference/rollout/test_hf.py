@@ -19,8 +19,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_llama(tmp_path_factory.mktemp("lm"))
 
 
-async def started(folder: Path) -> HFRollout:
-    config = RolloutConfig(name="hf", dtype="float32", max_num_seqs=2)
+async def started(folder: Path, *, dtype: str = "float32") -> HFRollout:
+    config = RolloutConfig(name="hf", dtype=dtype, max_num_seqs=2)
     engine = HFRollout(
         RolloutEngineSettings.of(
             config,
@@ -30,6 +30,7 @@ async def started(folder: Path) -> HFRollout:
             threads=1,
             max_model_len=64,
             trust_remote_code=False,
+            float32_head=dtype == "bfloat16",
         )
     )
     await engine.start()
@@ -55,6 +56,18 @@ async def test_padding_changes_nothing_and_logprobs_are_tempered(folder: Path) -
         ]
         assert g.logprobs == pytest.approx(expected, abs=1e-5)
     assert [g async for g in engine.generate(PROMPTS, sampling)] == generations
+
+
+async def test_a_head_in_float32_does_not_round(folder: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    engine = await started(folder, dtype="bfloat16")
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    async for sample in engine.generate(PROMPTS[:1], Sampling(max_tokens=1, n=4, seed=1)):
+        with torch.no_grad():
+            hidden_H = model.model(torch.tensor(PROMPTS[:1])).last_hidden_state[0, -1].float()
+            logprobs_V = (model.lm_head.weight.float() @ hidden_H).log_softmax(-1)
+        assert sample.logprobs[0] == pytest.approx(float(logprobs_V[sample.token_ids[0]]), abs=1e-6)
 
 
 async def test_published_weights_reach_the_tied_head(folder: Path, tmp_path: Path) -> None:

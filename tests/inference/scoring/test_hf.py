@@ -199,7 +199,9 @@ def test_heads_in_half_precision_are_not_rounded(folder: Path) -> None:
     scorer = AutoModelForSequenceClassification.from_pretrained(path, dtype=torch.bfloat16).eval()
     with torch.no_grad():
         hidden_H = scorer.model(torch.tensor([tokens])).last_hidden_state[0, -1].float()
-    assert output.value == pytest.approx(float(scorer.score.weight[0].float() @ hidden_H), abs=1e-6)
+    assert output.value == pytest.approx(
+        float(scorer.score.weight[0].detach().float() @ hidden_H), abs=1e-6
+    )
 
 
 def test_sleep_and_wake(folder: Path) -> None:

@@ -27,6 +27,7 @@ WARM = Sampling(max_tokens=16, temperature=0.7, n=3, ignore_eos=True)
 FILTERED = Sampling(
     max_tokens=16, temperature=0.7, top_p=0.8, top_k=20, n=2, seed=3, ignore_eos=True
 )
+FIRST_TOKENS = Sampling(max_tokens=1, temperature=1.0, n=24, seed=5, ignore_eos=True)
 LONG = Sampling(max_tokens=150, n=4, ignore_eos=True)
 
 Found = dict[str, list[Generation]]
@@ -63,6 +64,11 @@ async def _scenario(lm: str, first: str, second: str) -> dict[str, Any]:
     await _sleeps(engine, found, first, second)
     await _in_flight(engine, found, first)
     await _refusals(engine, found, lm)
+    for wide in (False, True):
+        half = VLLMRollout(settings(lm, dtype="bfloat16", float32_head=wide))
+        await half.start()
+        found[f"float32_head={wide}"] = await _all(half, FIRST_TOKENS, PROMPTS[:1])
+        await half.shutdown()
     return found
 
 
@@ -109,42 +115,42 @@ def turns_of_the_loop(engine: VLLMRollout) -> list[bool]:
     turns: list[bool] = []
 
     def step_once_the_loop_has_turned() -> Any:
-        turned = threading.Event()
-        loop.call_soon_threadsafe(turned.set)
+        turn = threading.Event()
+        loop.call_soon_threadsafe(turn.set)
         # A blocked loop is waited for once.
-        turns.append(all(turns) and turned.wait(PATIENCE_S))
+        turns.append(all(turns) and turn.wait(PATIENCE_S))
         return step()
 
     engine._engine.step = step_once_the_loop_has_turned
     return turns
 
 
-async def _refusals(engine: VLLMRollout, found: dict[str, Any], lm: str) -> None:
-    await _note(found, "too long", _all(engine, GREEDY, [[1] * 512]))
+async def _refusals(engine: VLLMRollout, results: dict[str, Any], lm: str) -> None:
+    await _note(results, "too long", _all(engine, GREEDY, [[1] * 512]))
     impatient = VLLMRollout(settings(lm, timeout_s=expires(0.05)))
     await impatient.start()
     impatient._engine.step = list  # no output, at any step
-    await _note(found, "impatient", _all(impatient, LONG))
-    found["impatient left behind"] = impatient._engine.has_unfinished_requests()
+    await _note(results, "impatient", _all(impatient, LONG))
+    results["impatient left behind"] = impatient._engine.has_unfinished_requests()
     task = asyncio.create_task(_all(engine, LONG))
     # The engine thread is handing the first of several samples to the engine.
-    add, begun, may_end = engine._engine.add_request, threading.Event(), threading.Event()
+    add, shutdown_begins, may_end = engine._engine.add_request, threading.Event(), threading.Event()
 
     def add_once_the_shutdown_has_begun(*args: Any) -> None:
-        begun.set()
+        shutdown_begins.set()
         assert may_end.wait(PATIENCE_S)
         add(*args)
 
     engine._engine.add_request = add_once_the_shutdown_has_begun
-    while not begun.is_set():
+    while not shutdown_begins.is_set():
         await asyncio.sleep(0)
     shutdown = asyncio.create_task(engine.shutdown())
     while engine._pending:
         await asyncio.sleep(0)
     may_end.set()
     await shutdown
-    await _note(found, "shut down", task)
-    await _note(found, "no checkpoint", VLLMRollout(settings(lm + "-nowhere")).start())
+    await _note(results, "shut down", task)
+    await _note(results, "no checkpoint", VLLMRollout(settings(lm + "-nowhere")).start())
 
 
 async def _note(found: dict[str, Any], name: str, work: Any) -> None:
@@ -342,3 +348,18 @@ def test_a_seeded_prompt_may_be_read_in_parts(models: dict[str, Any]) -> None:
 
 def _ordered(generations: list[Generation]) -> list[Generation]:
     return sorted(generations, key=lambda g: (g.prompt_index, g.sample_index))
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_logits_are_rounded_unless_the_head_is_in_float32(
+    found: dict[str, Any], wide: bool
+) -> None:
+    """First tokens behind one prompt: their log-probabilities differ as their logits do. bfloat16
+    holds logits above 2^-6 in multiples of 2^-14."""
+    samples: list[Generation] = found[f"float32_head={wide}"]
+    logprobs = {int(each.token_ids[0]): float(each.logprobs[0]) for each in samples}
+    first, *others = logprobs.values()
+    assert len(others) > 10
+    steps = [(each - first) * 2**14 for each in others]
+    share = sum(abs(step - round(step)) < 0.1 for step in steps) / len(steps)
+    assert (share < 0.6) is wide
