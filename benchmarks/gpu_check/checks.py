@@ -20,6 +20,8 @@ from benchmarks.gpu_check import (
 from benchmarks.gpu_check.rig import Numbers, Rig
 
 _ORDER: tuple[Callable[[Rig], Numbers], ...] = (
+    scoring.vllm_answers,
+    sampling.vllm_float32_head,
     wide.wide_head,
     wide.update_memory,
     planned.planned_update,

@@ -48,6 +48,20 @@ def vllm_publish(rig: Rig) -> Numbers:
     return asyncio.run(_published(rig, "vllm"))
 
 
+def vllm_float32_head(rig: Rig) -> Numbers:
+    """With logits in float32 on both sides, vLLM and the training engine are as near to each other
+    as with rounded ones, or nearer."""
+    if rig.dtype == "float32":
+        raise Skip("of half precision alone")
+    _needs_vllm(rig)
+    numbers = {
+        name: asyncio.run(_between(rig, float32_head=wide))
+        for name, wide in (("rounded", False), ("float32", True))
+    }
+    require(numbers["float32"] <= 1.1 * numbers["rounded"], "they are farther apart", numbers)
+    return numbers
+
+
 def vllm_sleep(rig: Rig) -> Numbers:
     """Sleep frees memory at both levels, and the woken engine samples what it sampled before."""
     _needs_vllm(rig)
@@ -61,14 +75,14 @@ def _needs_vllm(rig: Rig) -> None:
 
 
 @asynccontextmanager
-async def _rollout(rig: Rig, name: str) -> AsyncIterator[Any]:
+async def _rollout(rig: Rig, name: str, **decided: Any) -> AsyncIterator[Any]:
     config = RolloutConfig(
         name=name, dtype=rig.dtype, max_num_seqs=16, max_num_batched_tokens=2048, kv_cache_bytes=64 * 2**20,
         gpu_memory_utilization=0.3, timeout_s=600.0,
     )  # fmt: skip
     settings = RolloutEngineSettings.of(
         config, path=rig.model, tokenizer=None, device=rig.device, threads=rig.threads, max_model_len=2 * rig.longest + 8,
-        trust_remote_code=False,
+        trust_remote_code=False, **decided,
     )  # fmt: skip
     made: Any = build_engine(name, settings)
     await made.start()
@@ -132,6 +146,15 @@ async def _sampled_and_recomputed(rig: Rig, name: str) -> Numbers:
         trained = policy.logprobs(batch)
     as_near(trained, plain, truth, rig.dtype)
     return numbers | {f"training_{key}": value for key, value in apart(said, trained).items()}
+
+
+async def _between(rig: Rig, *, float32_head: bool) -> float:
+    """Mean difference between vLLM's log-probabilities and the training engine's."""
+    async with _rollout(rig, "vllm", float32_head=float32_head) as made:
+        found = await _sample(made, rig)
+    _, said, batch = _rows(rig, found)
+    with engine(rig, model={"float32_head": float32_head}) as policy:
+        return apart(said, policy.logprobs(batch))["mean"]
 
 
 async def _published(rig: Rig, name: str) -> Numbers:

@@ -1,5 +1,5 @@
-"""Checks of reward engines whose scores must not depend on what else is in their batch: bit-equal
-between batch sizes."""
+"""Checks of reward engines: scores that must not depend on what else is in their batch, bit-equal
+between batch sizes; answers that are read from logits in float32."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ SIZES = (8, 32, ROWS)
 """Batch sizes that are compared with batches of 1."""
 CHOICES = (5, 6)
 """Tokens whose log-probabilities a judge is read by."""
+ANSWERS = tuple(range(100, 140))
+GRID = 2.0**-14
+"""bfloat16 holds logits above 2^-6 in multiples of this, float16 those above 2^-4."""
 
 
 def vllm_invariant_judge(rig: Rig) -> Numbers:
@@ -57,20 +60,47 @@ def vllm_invariant_scalar(rig: Rig) -> Numbers:
     return numbers
 
 
-def _engine(rig: Rig, runner: Runner, path: str) -> Any:
-    on_cuda(rig)
+def vllm_answers(rig: Rig) -> Numbers:
+    """A judge in half precision is read by logits in float32: they are on no grid, and near those
+    that `hf` reads."""
+    if rig.dtype == "float32":
+        raise Skip("of half precision alone")
+    read = Sampling(max_tokens=1, temperature=0.0)
+    requests = [GenerateRequest(row, read, choice_tokens=ANSWERS) for row in _rows()]
+    values_RA: dict[str, np.ndarray] = {}
+    for name in ("vllm", "hf"):
+        engine = _engine(rig, "generate", rig.model, name=name, batch_invariant=False)
+        values_RA[name] = np.asarray(
+            [texts[0].choice_logprobs for texts in engine.generate(requests)]
+        )
+        engine.sleep(2)
+    steps = (values_RA["vllm"][:, 1:] - values_RA["vllm"][:, :1]) / GRID
+    numbers = {
+        "on_grid": float((np.abs(steps - steps.round()) < 0.1).mean()),
+        "from_hf": float(np.abs(values_RA["vllm"] - values_RA["hf"]).mean()),
+    }
+    require(numbers["on_grid"] < 0.5, "the logits are rounded", numbers)
+    require(numbers["from_hf"] < 0.1, "hf reads other answers", numbers)
+    return numbers
+
+
+def _engine(
+    rig: Rig, runner: Runner, path: str, *, name: str = "vllm", batch_invariant: bool = True
+) -> Any:
+    if batch_invariant:
+        on_cuda(rig)
     if importlib.util.find_spec("vllm") is None:
         raise Skip("vLLM is not installed")
     os.environ.update(
-        engine_environment(device=rig.device, threads=rig.threads, batch_invariant=True)
+        engine_environment(device=rig.device, threads=rig.threads, batch_invariant=batch_invariant)
     )
-    from rmrl.inference.vllm.reward_engine import VLLMEngine
+    from rmrl.inference.reward_engines import build_engine
 
     spec = EngineSpec(
-        path=path, runner=runner, name="vllm", dtype=rig.dtype, max_model_len=1024, max_num_seqs=ROWS, max_num_batched_tokens=8192,
-        tensor_parallel_size=1, gpu_memory_utilization=0.3, kv_cache_bytes=0, device=rig.device, threads=rig.threads, batch_invariant=True,
+        path=path, runner=runner, name=name, dtype=rig.dtype, max_model_len=1024, max_num_seqs=ROWS, max_num_batched_tokens=8192,
+        tensor_parallel_size=1, gpu_memory_utilization=0.3, kv_cache_bytes=2**28, device=rig.device, threads=rig.threads, batch_invariant=batch_invariant,
     )  # fmt: skip
-    engine = VLLMEngine(spec)
+    engine = build_engine(spec)
     engine.start()
     return engine
 
