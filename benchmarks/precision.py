@@ -210,15 +210,15 @@ def shifts(values: dict[str, list[Any]]) -> dict[str, Any]:
 
 def from_float32(alone: dict[str, list[float]]) -> dict[str, dict[str, float]]:
     """How far each type's numbers are from float32's, and how many different ones there are."""
-    return {
-        dtype: {
-            "mean": statistics.fmean(abs(a - b) for a, b in zip(values, exact, strict=True)),
-            "largest": max(abs(a - b) for a, b in zip(values, exact, strict=True)),
+    found: dict[str, dict[str, float]] = {}
+    for dtype, values in alone.items():
+        gaps = [abs(a - b) for a, b in zip(values, alone["float32"], strict=True)]
+        found[dtype] = {
+            "mean": statistics.fmean(gaps),
+            "largest": max(gaps),
             "different": len({round(value, 6) for value in values}),
         }
-        for exact in (alone["float32"],)
-        for dtype, values in alone.items()
-    }
+    return found
 
 
 def side(args: argparse.Namespace, kind: str, dtype: str) -> dict[str, Any]:
@@ -295,7 +295,9 @@ def main() -> None:
                 moved.setdefault(quantity, {})[dtype] = shifts(values)
                 alone.setdefault(quantity, {})[dtype] = values["1"]
                 print(quantity, dtype, json.dumps(moved[quantity][dtype]), flush=True)
-    distances = {quantity: from_float32(alone[quantity]) for quantity in ("logit", "P(Yes)")}
+    distances: dict[str, Any] = {}
+    if "float32" in args.dtypes:
+        distances = {name: from_float32(alone[name]) for name in ("logit", "P(Yes)")}
     print(json.dumps(distances), flush=True)
     result = {
         "device": "cpu",

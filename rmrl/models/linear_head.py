@@ -93,11 +93,6 @@ def wide_linear(hidden_nH: Tensor, weight_VH: Tensor, bias_V: Tensor | None = No
     return logits_nV
 
 
-def widen(layer: nn.Linear) -> None:
-    """Let a layer compute float32 outputs. See `wide_linear`."""
-    layer.forward = lambda input: wide_linear(input, layer.weight, layer.bias)
-
-
 def changed_logits(logits_nV: Tensor, *, factor: float, softcap: float | None) -> Tensor:
     """Scale the head's output and bound it softly, as some families do before the softmax."""
     if factor != 1.0:
@@ -113,6 +108,12 @@ def plain_linear(module: nn.Module) -> bool:
     if type(module) is not nn.Linear or isinstance(module.weight, DTensor):
         return False
     return not any(getattr(module, name) for name in _HOOKS)
+
+
+def widen(layer: Any) -> None:
+    """Let a `plain_linear` layer compute float32 outputs (`wide_linear`). Others stay."""
+    if plain_linear(layer):
+        layer.forward = lambda input: wide_linear(input, layer.weight, layer.bias)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ from rmrl.inference.reward_engine_base import (
 )
 from rmrl.inference.vllm.sampling import decoded, generation_options
 from rmrl.models.checkpoint_inspect import architecture, check_label_head, check_token_head
-from rmrl.models.linear_head import plain_linear, widen
+from rmrl.models.linear_head import widen
 
 _SHOWN = 5
 """Names of tensors that an error lists."""
@@ -218,8 +218,7 @@ class HFEngine:
             )
         model = model.eval().to(self.spec.device)
         for head in (model.get_output_embeddings(), *heads):
-            if head is not None and plain_linear(head):
-                widen(head)
+            widen(head)
         return model
 
     def _refuse_embeddings(self) -> NoReturn:
