@@ -9,6 +9,8 @@ of its own that reads the rows from a jsonl file and writes them with their scor
 
     rmrl        rmrl score, a rule, two worker processes
     pool        multiprocessing.Pool of two processes, `imap` in chunks
+    pebble      pebble.ProcessPool of two processes with a deadline for each row, as a rule has in
+                rmrl score (`pip install pebble`; not among the default sides)
     ray_data    ray.data.read_json, map_batches with two tasks, write_json
     rmrl_ray    rmrl score with score.engine=ray_data
 
@@ -122,7 +124,7 @@ class Case:
             "rows": self.rows,
             "workers": WORKERS,
             "rows_per_s": wall,
-            "rows_per_cpu_s": {side: cpu[side] for side in ("rmrl", "pool")},
+            "rows_per_cpu_s": {side: cpu[side] for side in self.sides if "ray" not in side},
             **ratios,
         }
 

@@ -1,7 +1,7 @@
 """What `benchmarks/score_rows.py` compares with: the same rule over the same rows by a bare process
-pool, and by Ray Data alone.
+pool, by a process pool with deadlines, and by Ray Data alone.
 
-    python -m benchmarks.score_rows_peers pool|ray_data rows.jsonl out.jsonl gsm8k 2
+    python -m benchmarks.score_rows_peers pool|pebble|ray_data rows.jsonl out.jsonl gsm8k 2
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import multiprocessing
 import shutil
 import sys
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -46,6 +47,26 @@ def pool(rows: Path, out: Path, rule: str, workers: int) -> None:
             file.write(text + "\n")
 
 
+def pebble(rows: Path, out: Path, rule: str, workers: int) -> None:
+    """Score with a pool that ends a row's process behind a deadline of 10 s. Its deadline holds for
+    one call, so each row is a call; a thousand wait, so that memory does not grow with the file."""
+    from pebble import ProcessPool  # pyright: ignore[reportMissingImports]
+
+    context = multiprocessing.get_context("spawn")
+    with (
+        ProcessPool(max_workers=workers, context=context) as processes,
+        rows.open(encoding="utf-8") as lines,
+        out.open("w", encoding="utf-8") as file,
+    ):
+        waiting: deque[Any] = deque()
+        for line in lines:
+            waiting.append(processes.schedule(scored, args=(line, rule), timeout=10))
+            if len(waiting) >= 1000:
+                file.write(waiting.popleft().result() + "\n")
+        for future in waiting:
+            file.write(future.result() + "\n")
+
+
 def ray_data(rows: Path, out: Path, rule: str, workers: int) -> None:
     """Score with tasks of Ray Data."""
     import ray
@@ -73,5 +94,5 @@ def ray_data(rows: Path, out: Path, rule: str, workers: int) -> None:
 
 
 if __name__ == "__main__":
-    side = {"pool": pool, "ray_data": ray_data}[sys.argv[1]]
+    side = {"pool": pool, "pebble": pebble, "ray_data": ray_data}[sys.argv[1]]
     side(Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4], int(sys.argv[5]))
