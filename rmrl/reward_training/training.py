@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import math
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +62,15 @@ class State:
     skipped: int = 0
     """Steps whose update was left out because a gradient was not finite."""
     peak_bytes: int = 0
+
+    def is_better(self, figures: Mapping[str, float], by: str) -> bool:
+        """Return whether held-out figures are the best so far, by the one named `by`. Every figure
+        is better than NaN."""
+        before = self.best_figures.get(by, math.nan)
+        now = figures.get(by, math.nan)
+        if by in _SMALLER_IS_BETTER:
+            return now < before or math.isnan(before)
+        return now > before or math.isnan(before)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -177,7 +187,8 @@ class Training:
             state.untrained = scores
             return {}
         state.last_figures = figures
-        if self._is_better(figures):
+        by = self.checked.config.trainer.best_by or self.checked.objective.best_by
+        if state.is_better(figures, by):
             state.best = scores
             state.best_step = state.step
             state.best_figures = figures
@@ -193,15 +204,6 @@ class Training:
     async def _save_model(self, name: str) -> None:
         base = str(self.checked.base.resolve())
         await self.group.everywhere("save_model", str(self.checked.out / name), base, ADAPTER)
-
-    def _is_better(self, figures: dict[str, float]) -> bool:
-        name = self.checked.config.trainer.best_by or self.checked.objective.best_by
-        before = self.state.best_figures.get(name)
-        if before is None or name not in figures:
-            return before is None
-        if name in _SMALLER_IS_BETTER:
-            return figures[name] < before
-        return figures[name] > before
 
     async def _save_if_due(self) -> None:
         every = self.checked.config.trainer.save_freq

@@ -53,10 +53,10 @@ def rollout_problems(config: Config, *, device: str) -> Iterator[str]:
                 " logits, and would differ more from training than without it: use vllm (0.26 or"
                 " newer) or hf, or leave it out"
             )
-        if rollout.batch_invariant:
+        if rollout.batch_invariant or "quantization" in rollout.engine_kwargs:
             yield (
                 "actor_rollout_ref.model.float32_head=True: the kernels of rollout.batch_invariant"
-                " give no float32 logits: leave one of them out"
+                " and engine_kwargs.quantization give no float32 logits: leave one of them out"
             )
     if rollout.batch_invariant and device not in facts.batch_invariant_on:
         names = _engines(lambda stated: "cuda" in stated.batch_invariant_on)

@@ -47,7 +47,12 @@ POOL = {f"{ROLLOUT}.pool": "fast"}
         ({**WIDE, **OWN}, "rounds its logits", "use vllm (0.26 or newer) or hf"),
         (
             {**WIDE, f"{ROLLOUT}.batch_invariant": True},
-            "rollout.batch_invariant give no float32 logits",
+            "rollout.batch_invariant and engine_kwargs.quantization give no float32 logits",
+            "leave one of them out",
+        ),
+        (
+            {**WIDE, f"{ROLLOUT}.engine_kwargs": {"quantization": "fp8"}},
+            "and engine_kwargs.quantization give no float32 logits",
             "leave one of them out",
         ),
     ],
