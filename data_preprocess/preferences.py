@@ -22,21 +22,21 @@ Layouts, recognised by their columns:
 
 Columns written: prompt (messages), chosen and rejected (lists of one assistant message: TRL's
 conversational layout), responses (both texts, the chosen one first, as `rmrl score` reads them),
-data_source, extra_info. Pairs of equal responses, pairs on which annotators disagree, and pairs
-whose better response is empty are left out and counted.
+data_source, extra_info. Pairs of equal responses, pairs on which annotators disagree, pairs whose
+better response is empty, and dialogues that differ before their last turn are left out and counted.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmrl.data import prepare
+from rmrl.data.dialogue import dialogue_turns
 from rmrl.data.problems import FieldError, shown
 from rmrl.data.schema import as_messages
 from rmrl.data.sources import SPLITS, HubNames, Record
@@ -52,8 +52,6 @@ PROMPT_FIELDS = ("prompt", "instruction", "question", "messages")
 NUMBERED = (("output_1", "output_2"), ("response_1", "response_2"))
 KEPT = ("id", "subset", "category", "source")
 """Fields that go to extra_info where a record has them."""
-_TURN = re.compile(r"(?:\A|\n\n)(Human|Assistant):[ \t]?")
-_ROLE = {"Human": "user", "Assistant": "assistant"}
 
 
 def pairs_of(record: Mapping[str, Any]) -> list[Pair]:
@@ -63,6 +61,8 @@ def pairs_of(record: Mapping[str, Any]) -> list[Pair]:
         prompt = _prompt(record)
         if prompt is None:
             prompt = _shared_prompt(better, worse)
+            if not len(better.turns) == len(worse.turns) == len(prompt) + 1:
+                continue
         chosen = better.response(prompt)
         rejected = worse.response(prompt)
         if chosen != rejected and chosen.strip():
@@ -186,16 +186,10 @@ def turns_of(value: Any, column: str) -> Turns:
         return as_messages(value, column)
     if not isinstance(value, str):
         return as_messages(value, column)
-    start, *parts = _TURN.split(value)
-    names = parts[::2]
-    if start or names[:2] != ["Human", "Assistant"]:
-        return ({"role": "user", "content": value},)
-    turns: list[Message] = []
-    for name, text in zip(names, parts[1::2], strict=True):
-        turns.append({"role": _ROLE[name], "content": text.strip()})
+    turns = dialogue_turns(value) or ({"role": "user", "content": value},)
     if turns[-1] == {"role": "assistant", "content": ""} and column in PROMPT_FIELDS:
-        turns.pop()
-    return tuple(turns)
+        return turns[:-1]
+    return turns
 
 
 def make_row(pair: Pair, /, *, split: str, index: int, where: str, name: str) -> dict[str, Any]:
@@ -225,7 +219,7 @@ def pair_records(records: Iterable[Record], split: str) -> Iterator[Record]:
     if without_pair:
         print(
             f"{split}: {without_pair} rows left out: annotators disagree, both responses are equal,"
-            " or the better one is empty"
+            " the better one is empty, or the dialogues differ before their last turn"
         )
 
 

@@ -96,6 +96,8 @@ ONE_QUESTION = [(["user: q"], "good", "bad")]
         ({"instruction": "q", "response_1": "a", "response_2": "b", "label": 0}, []),
         ({"prompt": "q", "chosen": "same", "rejected": "same"}, []),
         ({"prompt": "q", "chosen": " ", "rejected": "bad"}, []),
+        # HH has a few dialogues that part before their last turn.
+        ({"chosen": HH + " good", "rejected": HH + " bad\n\nHuman: so?\n\nAssistant: no"}, []),
     ],
 )
 def test_layouts(preferences: ModuleType, record: dict[str, Any], expected: list[Any]):

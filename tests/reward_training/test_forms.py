@@ -17,6 +17,7 @@ from tests.reward_training.pairs import write_rows
 USER = {"role": "user", "content": "Hi"}
 GOOD = {"role": "assistant", "content": "good"}
 BAD = {"role": "assistant", "content": "bad"}
+HH = "\n\nHuman: Hi\n\nAssistant:"
 
 
 def read(tmp_path: Path, row: dict[str, Any], *, form: str = "pairs", **data: Any) -> Example:
@@ -34,6 +35,19 @@ def read(tmp_path: Path, row: dict[str, Any], *, form: str = "pairs", **data: An
         ({"prompt": [USER], "chosen": [GOOD], "rejected": [BAD]}, (USER,)),
         ({"prompt": "Hi", "chosen": [GOOD], "rejected": [BAD]}, "Hi"),
         ({"chosen": [USER, GOOD], "rejected": [USER, BAD]}, (USER,)),
+        # UltraFeedback, binarized: the conversations repeat the prompt.
+        ({"prompt": "Hi", "chosen": [USER, GOOD], "rejected": [USER, BAD]}, "Hi"),
+        ({"prompt": [USER], "chosen": [USER, GOOD], "rejected": [BAD]}, (USER,)),
+        # HH: dialogues as texts.
+        ({"chosen": f"{HH} good", "rejected": f"{HH} bad"}, (USER,)),
+        ({"prompt": HH, "chosen": "good", "rejected": "bad"}, (USER,)),
+        (
+            {
+                "chosen": f"{HH} Yes?\n\nHuman: So\n\nAssistant: good",
+                "rejected": f"{HH} Yes?\n\nHuman: So\n\nAssistant: bad",
+            },
+            (USER, {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": "So"}),
+        ),
         ({"chosen": "\n\nHuman: Hi\n\ngood", "rejected": "\n\nHuman: Hi\n\nbad"}, "Human: Hi"),
     ],
 )
@@ -42,6 +56,45 @@ def test_pairs_of_trl(tmp_path: Path, row: dict[str, Any], prompt: Any) -> None:
     assert example.prompt == prompt
     assert example.responses == ("good", "bad")
     assert (example.ranks, example.margin, example.ends) == ((0, 1), 0.0, (0, 1))
+
+
+def test_dialogues_that_differ_early_keep_all_their_turns(tmp_path: Path) -> None:
+    longer = "\n\nHuman: Hi\n\nAssistant: good\n\nHuman: Why?\n\nAssistant: So."
+    example = read(tmp_path, {"chosen": longer, "rejected": f"{HH} bad"})
+    assert example.prompt == (USER,)
+    assert example.responses == ("good\n\nHuman: Why?\n\nAssistant: So.", "bad")
+
+
+@pytest.mark.parametrize(
+    ("names", "verdicts"),
+    [
+        ("context response1 response2 overall_preference", (-2, 3, 0)),
+        ("prompt response_1 response_2 preference_strength", (-1, 1, 0)),
+        ("prompt response_a response_b label", ("A", "B", "tie")),
+        ("prompt response_a response_b label", (1, 2, 0)),
+        ("instruction output_1 output_2 label", (1, 2, 0)),
+        ("prompt response_0 response_1 better_response_id", (0, 1, None)),
+        ("history human_ref_A human_ref_B labels", (1, 0, None)),
+    ],
+)
+def test_two_responses_with_a_verdict(
+    tmp_path: Path, names: str, verdicts: tuple[Any, ...]
+) -> None:
+    first, second, tie = verdicts
+
+    def row(verdict: Any, *texts: str) -> Example:
+        fields = dict(zip(names.split(), ("Hi", *texts, verdict), strict=True))
+        return read(tmp_path, fields, form="two_responses")
+
+    for example in (row(first, "good", "bad"), row(second, "bad", "good")):
+        assert (example.key, example.responses, example.ranks) == ("Hi", ("good", "bad"), (0, 1))
+    if tie is None:
+        with pytest.raises(DataError, match=f"'{names.split()[3]}'"):
+            row(tie, "good", "bad")
+    else:
+        assert row(tie, "good", "bad").ranks == (0, 0)
+        with pytest.raises(DataError, match="need one of"):
+            row(9, "good", "bad")
 
 
 def test_half_of_a_letter_is_read_as_in_scoring(tmp_path: Path) -> None:
@@ -116,7 +169,7 @@ def test_attributes_of_helpsteer(tmp_path: Path, row: dict[str, Any]) -> None:
             ["prompt, answer", "chosen, rejected", "data.columns"],
         ),
         ({"chosen": [USER], "rejected": [USER]}, ["chosen", "assistant"]),
-        ({"prompt": "Hi", "chosen": [USER, GOOD], "rejected": [BAD]}, ["one turn"]),
+        ({"prompt": "Ho", "chosen": [USER, GOOD], "rejected": [BAD]}, ["one turn"]),
         ({"chosen": [USER, GOOD], "rejected": [BAD]}, ["the turns of chosen"]),
         ({"prompt": 3, "chosen": "good", "rejected": "bad"}, ["'prompt'", "saw 3"]),
         ({"prompt": "Hi", "chosen": "good", "rejected": "bad", "margin": "x"}, ["'margin'"]),

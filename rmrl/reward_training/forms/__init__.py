@@ -20,6 +20,7 @@ FORMS: Registry[type[Form]] = Registry(
         "prm800k": "rmrl.reward_training.forms.prm800k:Prm800k",
         "processbench": "rmrl.reward_training.forms.processbench:ProcessBench",
         "steps": "rmrl.reward_training.forms.steps:Steps",
+        "two_responses": "rmrl.reward_training.forms.two_responses:TwoResponses",
         "ranked": "rmrl.reward_training.forms.ranked:Ranked",
     },
 )

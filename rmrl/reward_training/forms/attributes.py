@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from rmrl.config.numbers import is_number
 from rmrl.evaluation.formats.fields import Fields
 from rmrl.reward_training.example import Example
-from rmrl.reward_training.forms.form import Form, source_of, split_turns, turns_of
+from rmrl.reward_training.forms.form import Form, prompt_of, response_of, source_of
 
 _NO_ATTRIBUTES = ("prompt", "response", "attributes", "id", "source", "data_source")
 
@@ -36,12 +36,11 @@ class Attributes(Form):
         values = {str(name): float(value) for name, value in pairs if is_number(value)}
         if not values:
             raise row.wrong("attributes", stated, "a number for one attribute at least")
-        prompt = turns_of(row, "prompt", row.need("prompt"))
-        _, response = split_turns(row, "response", row.need("response"), has_prompt=True)
+        prompt = prompt_of(row)
         return Example(
             place=row.place,
             prompt=prompt,
-            responses=(response,),
+            responses=(response_of(row, "response", row.need("response"), prompt),),
             source=source_of(row),
             attributes=values,
         )

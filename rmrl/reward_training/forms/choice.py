@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from rmrl.config.numbers import is_number
 from rmrl.evaluation.formats.fields import Fields
 from rmrl.reward_training.example import Example
-from rmrl.reward_training.forms.form import Form, source_of, split_turns, turns_of
+from rmrl.reward_training.forms.form import Form, prompt_of, response_of, source_of
 from rmrl.rewards.kinds.rubric.criteria import NO_YES
 
 _SUM = 1e-3
@@ -44,11 +44,11 @@ class Choice(Form):
             number = _number(row, answers)
             distribution = tuple(float(place == number) for place in range(len(answers)))
         name = "response" if row.get("response") is not None else "completion"
-        _, response = split_turns(row, name, row.need(name), has_prompt=True)
+        prompt = prompt_of(row)
         return Example(
             place=row.place,
-            prompt=turns_of(row, "prompt", row.need("prompt")),
-            responses=(response,),
+            prompt=prompt,
+            responses=(response_of(row, name, row.need(name), prompt),),
             source=source_of(row),
             question=str(row.get("question", "")).strip(),
             answers=answers,

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Protocol
 
+from rmrl.data.dialogue import dialogue_turns
 from rmrl.evaluation.formats.fields import Fields
 from rmrl.reward_training.example import Example
 from rmrl.types import Message
 
+Turns = str | tuple[Message, ...]
+"""A text, or messages."""
 _NEED = "a text, or messages that end with the assistant's turn"
+_TO_WRITE: Message = {"role": "assistant", "content": ""}
+"""The last turn of a dialogue that ends with "Assistant:"."""
 
 
 class Form(Protocol):
@@ -27,10 +32,43 @@ def source_of(row: Fields) -> str:
     return str(row.get("data_source", row.get("source", "")))
 
 
-def turns_of(row: Fields, name: str, value: Any) -> str | tuple[Message, ...]:
-    """Return a text, or messages, whose role and content count. Raises DataError for others."""
+def prompt_of(row: Fields, name: str = "prompt") -> Turns:
+    """Return the prompt in a column. A text that is a dialogue ("Human: ...") becomes its turns.
+    Raises DataError for what is neither text nor messages."""
+    value = row.need(name)
+    if not isinstance(value, str):
+        return _messages(row, name, value)
+    turns = dialogue_turns(value) or value
+    if turns[-1:] == (_TO_WRITE,):
+        return turns[:-1]
+    return turns
+
+
+def response_of(row: Fields, name: str, value: Any, prompt: Turns) -> str:
+    """Return a response, whose messages may repeat the prompt. Raises DataError where they hold
+    other turns beside the assistant's last one."""
+    before, response = split_turns(row, name, value)
+    whole = prompt
+    if isinstance(prompt, str):
+        whole = ({"role": "user", "content": prompt},)
+    if before not in ((), whole):
+        raise row.wrong(name, value, "one turn of the assistant beside a prompt")
+    return response
+
+
+def split_turns(row: Fields, name: str, value: Any) -> tuple[tuple[Message, ...], str]:
+    """Return (the turns before it, response). Raises DataError where the last turn is not the
+    assistant's."""
     if isinstance(value, str):
-        return value
+        return (), value
+    *before, last = _messages(row, name, value)
+    if last["role"] != "assistant":
+        raise row.wrong(name, value, _NEED)
+    return tuple(before), last["content"]
+
+
+def _messages(row: Fields, name: str, value: Any) -> tuple[Message, ...]:
+    """Return messages, whose role and content count."""
     turns: list[Message] = []
     for turn in value if isinstance(value, list | tuple) else ():
         match turn:
@@ -41,18 +79,3 @@ def turns_of(row: Fields, name: str, value: Any) -> str | tuple[Message, ...]:
     if not turns:
         raise row.wrong(name, value, _NEED)
     return tuple(turns)
-
-
-def split_turns(
-    row: Fields, name: str, value: Any, *, has_prompt: bool
-) -> tuple[tuple[Message, ...], str]:
-    """Return (the prompt's turns, response) from a response column, whose turns may hold the prompt
-    too. Raises DataError where its last turn is not the assistant's."""
-    turns = turns_of(row, name, value)
-    if isinstance(turns, str):
-        return (), turns
-    *before, last = turns
-    if last["role"] != "assistant" or (has_prompt and before):
-        need = "one turn of the assistant beside a prompt" if has_prompt else _NEED
-        raise row.wrong(name, value, need)
-    return tuple(before), last["content"]

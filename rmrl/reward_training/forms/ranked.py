@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from rmrl.config.numbers import is_number
 from rmrl.evaluation.formats.fields import Fields
 from rmrl.reward_training.example import Example
-from rmrl.reward_training.forms.form import Form, source_of, split_turns, turns_of
+from rmrl.reward_training.forms.form import Form, Turns, prompt_of, response_of, source_of
 
 _NEED = "a list of objects with completion and rank, or with response and overall_score"
 
@@ -34,10 +34,9 @@ class Ranked(Form):
         if row.get("completions") is not None:
             prompt, responses, ranks = _completions(row)
         else:
-            prompt = turns_of(row, "prompt", row.need("prompt"))
+            prompt = prompt_of(row)
             responses = [
-                split_turns(row, "responses", each, has_prompt=True)[1]
-                for each in row.need("responses")
+                response_of(row, "responses", each, prompt) for each in row.need("responses")
             ]
             ranks = _ranks_of(row)
         if len(responses) != len(ranks) or len(responses) < 2:
@@ -62,17 +61,17 @@ def _ranks_of(row: Fields) -> list[float]:
     return [-score for score in row.numbers("scores")]
 
 
-def _completions(row: Fields) -> tuple[Any, list[str], list[float]]:
+def _completions(row: Fields) -> tuple[Turns, list[str], list[float]]:
     """Return a row's prompt, responses and ranks, where it has objects."""
     name = "context" if row.get("context") is not None else "instruction"
-    prompt = turns_of(row, name, row.need(name))
+    prompt = prompt_of(row, name)
     responses: list[str] = []
     ranks: list[float] = []
     completions: Sequence[Any] = row.need("completions")
     for each in completions:
         match each:
             case {"rank": rank, "completion": completion} if is_number(rank):
-                responses.append(split_turns(row, "completions", completion, has_prompt=True)[1])
+                responses.append(response_of(row, "completions", completion, prompt))
                 ranks.append(float(rank))
             case {"response": str(response), "overall_score": score} if is_number(score):
                 responses.append(response)

@@ -25,7 +25,7 @@ from rmrl.reward_training.objectives.objective import Objective, Targets, pairs_
 class BradleyTerry(Objective):
     """A row's target: its rank, and its item's margin."""
 
-    forms: ClassVar[tuple[str, ...]] = ("pairs", "ranked")
+    forms: ClassVar[tuple[str, ...]] = ("pairs", "two_responses", "ranked")
 
     def targets(self, example: Example) -> Targets:
         """Return each response's rank and margin."""

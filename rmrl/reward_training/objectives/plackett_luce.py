@@ -31,7 +31,7 @@ from rmrl.reward_training.objectives.objective import Objective, Targets, rows_o
 class PlackettLuce(Objective):
     """A row's target: its rank."""
 
-    forms: ClassVar[tuple[str, ...]] = ("pairs", "ranked")
+    forms: ClassVar[tuple[str, ...]] = ("pairs", "two_responses", "ranked")
 
     def targets(self, example: Example) -> Targets:
         """Return each response's rank."""
