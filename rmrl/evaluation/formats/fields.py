@@ -9,8 +9,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmrl.data.column_names import ABSENT, ColumnNames
+from rmrl.data.dialogue import dialogue_turns
 from rmrl.errors import DataError
 from rmrl.types import Message
+
+Turns = str | tuple[Message, ...]
+"""A text, or messages."""
+_NEED_TURNS = "a text, or a list of messages with role and content"
+_TO_WRITE: Message = {"role": "assistant", "content": ""}
+"""The last turn of a dialogue that ends with "Assistant:"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +57,15 @@ class Fields:
             )
         return value
 
+    def wanted(self, name: str) -> Any:
+        """Return what `need` does, or "" where texts are not needed and there is none."""
+        if self.needs_texts:
+            return self.need(name)
+        return self.get(name, "")
+
     def text(self, name: str) -> str:
         """Return a text. "" where texts are not needed and it is absent."""
-        if self.needs_texts:
-            value = self.need(name)
-        else:
-            value = self.get(name)
+        value = self.wanted(name)
         if isinstance(value, str):
             return value
         if isinstance(value, bool):
@@ -87,23 +97,28 @@ class Fields:
             texts.append(text)
         return tuple(texts)
 
-    def prompt(self, name: str = "prompt") -> str | tuple[Message, ...]:
-        """Return a string, or messages, whose role and content count."""
-        value = self.get(name, "")
-        if self.needs_texts:
-            value = self.need(name)
-        if isinstance(value, str):
-            return value
-        need = "a string, or a list of messages with role and content"
-        if not isinstance(value, list | tuple):
-            raise self.wrong(name, value, need)
+    def prompt(self, name: str = "prompt") -> Turns:
+        """Return a text, or messages. A text that is a dialogue ("Human: ... Assistant:") becomes
+        its turns."""
+        value = self.wanted(name)
+        if not isinstance(value, str):
+            return self.messages(name, value)
+        turns = dialogue_turns(value) or value
+        if turns[-1:] == (_TO_WRITE,):
+            return turns[:-1]
+        return turns
+
+    def messages(self, name: str, value: Any) -> tuple[Message, ...]:
+        """Return messages, whose role and content count."""
         messages: list[Message] = []
-        for turn in value:
+        for turn in value if isinstance(value, list | tuple) else ():
             match turn:
                 case {"role": str(role), "content": str(content)}:
                     messages.append({"role": role, "content": content})
                 case _:
-                    raise self.wrong(name, value, need)
+                    raise self.wrong(name, value, _NEED_TURNS)
+        if not messages:
+            raise self.wrong(name, value, _NEED_TURNS)
         return tuple(messages)
 
     def key(self) -> str:

@@ -1,25 +1,72 @@
-"""Pairs of your own: `chosen` and `rejected`, or two responses with a label.
+"""Pairs of your own: `chosen` and `rejected`, or two responses and which one is better.
 
-prompt, chosen, rejected                    strings (or messages); the first is the better one
-prompt, response_a, response_b, label       label: A, B or tie (also 1, 2 and 0)
-subset, id, ground_truth, data_source       where they are there
+prompt, chosen, rejected                            texts or messages; the responses' may repeat the
+                                                    prompt (UltraFeedback)
+chosen, rejected                                    conversations with equal turns but for the last,
+                                                    or texts that begin alike, as a dialogue
+                                                    ("Human: ... Assistant: ...", HH) or by lines
+prompt, response_a, response_b, label               label: A, B or tie (also 1, 2 and 0)
+instruction, output_1, output_2, label              the same labels
+context, response1, response2, overall_preference   HelpSteer3: -3 to 3, below 0 the first is better
+prompt, response_1, response_2, preference_strength HelpSteer2: the same
+prompt, response_0, response_1, better_response_id  PKU-SafeRLHF: 0 or 1
+history, human_ref_A, human_ref_B, labels           SHP: 1 where the first is better, else 0
+subset, id, ground_truth, data_source               where they are there
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from operator import eq
+from typing import Any, ClassVar, NamedTuple
 
-from rmrl.evaluation.formats.fields import Fields
+from rmrl.data.dialogue import ANSWER, dialogue_turns
+from rmrl.evaluation.formats.fields import Fields, Turns
 from rmrl.evaluation.formats.form import Format
+from rmrl.evaluation.formats.response_text import response_of, split_turns
 from rmrl.evaluation.items import Comparison, Item
 from rmrl.evaluation.judgements import TieRule
 
+_FIRST = frozenset({0})
+_SECOND = frozenset({1})
+_TIE = frozenset[int]()
 PAIR_LABELS: Mapping[Any, frozenset[int]] = {
-    "A": frozenset({0}), "a": frozenset({0}), "1": frozenset({0}), 1: frozenset({0}),
-    "B": frozenset({1}), "b": frozenset({1}), "2": frozenset({1}), 2: frozenset({1}),
-    "tie": frozenset(), "Tie": frozenset(), "0": frozenset(), 0: frozenset(),
+    "A": _FIRST, "a": _FIRST, "1": _FIRST, 1: _FIRST,
+    "B": _SECOND, "b": _SECOND, "2": _SECOND, 2: _SECOND,
+    "tie": _TIE, "Tie": _TIE, "0": _TIE, 0: _TIE,
 }  # fmt: skip
+_STRENGTHS = {-3: _FIRST, -2: _FIRST, -1: _FIRST, 0: _TIE, 1: _SECOND, 2: _SECOND, 3: _SECOND}
+
+
+class _Layout(NamedTuple):
+    """Names of four columns, and each verdict's meaning: the better response's number."""
+
+    prompt: str
+    first: str
+    second: str
+    verdict: str
+    good: Mapping[Any, frozenset[int]]
+
+
+_LAYOUTS = (
+    _Layout("prompt", "response_a", "response_b", "label", PAIR_LABELS),
+    _Layout("instruction", "output_1", "output_2", "label", PAIR_LABELS),
+    _Layout("context", "response1", "response2", "overall_preference", _STRENGTHS),
+    _Layout("prompt", "response_1", "response_2", "preference_strength", _STRENGTHS),
+    _Layout("prompt", "response_0", "response_1", "better_response_id", {0: _FIRST, 1: _SECOND}),
+    _Layout("history", "human_ref_A", "human_ref_B", "labels", {1: _FIRST, 0: _SECOND}),
+)
+LAYOUTS = tuple(layout[:4] for layout in _LAYOUTS)
+"""Sets of columns that `two_responses` reads."""
+
+
+class LabelledPair(NamedTuple):
+    """A prompt, "" where there is none, and two responses."""
+
+    prompt: Turns
+    responses: tuple[str, str]
+    good: frozenset[int]
+    """The better response's number; empty for a tie."""
 
 
 class Pairs(Format):
@@ -30,22 +77,80 @@ class Pairs(Format):
 
     def item(self, row: Fields) -> Item:
         """Return the pair; `chosen` comes first where there is no label."""
-        if row.get("label") is None:
-            names = ("chosen", "rejected")
-            good = frozenset({0})
-        else:
-            names = ("response_a", "response_b")
-            good = row.one_of("label", PAIR_LABELS)
-        return pair(row, names=names, good=good, subset=str(row.get("subset", "all")))
+        labelled = chosen_and_rejected
+        if row.get(_layout(row).verdict) is not None:
+            labelled = two_responses
+        prompt, responses, good = labelled(row)
+        subset = str(row.get("subset", "all"))
+        return _item(row, prompt or row.prompt(), responses, good=good, subset=subset)
 
 
 def pair(row: Fields, *, names: tuple[str, str], good: frozenset[int], subset: str) -> Item:
     """Return an item with two responses that are compared once."""
+    responses = (row.text(names[0]), row.text(names[1]))
+    return _item(row, row.prompt(), responses, good=good, subset=subset)
+
+
+def chosen_and_rejected(row: Fields) -> LabelledPair:
+    """Read a row whose first response is the better one. Raises DataError also where the two belong
+    to different prompts."""
+    chosen = row.wanted("chosen")
+    rejected = row.wanted("rejected")
+    if row.get("prompt") is not None:
+        prompt = row.prompt()
+        better = response_of(row, "chosen", chosen, prompt)
+        worse = response_of(row, "rejected", rejected, prompt)
+        return LabelledPair(prompt, (better, worse), _FIRST)
+    before, better = split_turns(row, "chosen", chosen)
+    before_worse, worse = split_turns(row, "rejected", rejected)
+    if before != before_worse:
+        need = "the turns of chosen but for the last one, or a prompt column"
+        raise row.wrong("rejected", rejected, need)
+    if before:
+        return LabelledPair(before, (better, worse), _FIRST)
+    return _common_start(better, worse)
+
+
+def two_responses(row: Fields) -> LabelledPair:
+    """Read a row with a verdict. Raises DataError for one that no layout has."""
+    layout = _layout(row)
+    prompt = row.prompt(layout.prompt)
+    first = response_of(row, layout.first, row.wanted(layout.first), prompt)
+    second = response_of(row, layout.second, row.wanted(layout.second), prompt)
+    return LabelledPair(prompt, (first, second), row.one_of(layout.verdict, layout.good))
+
+
+def _layout(row: Fields) -> _Layout:
+    """Return the layout that most of a row's columns belong to."""
+    return max(_LAYOUTS, key=lambda each: sum(row.get(name) is not None for name in each[:4]))
+
+
+def _common_start(better: str, worse: str) -> LabelledPair:
+    """Split two texts behind the last "Assistant:" of a dialogue that they share, else behind the
+    last line end. Without one the prompt is empty."""
+    same = list(map(eq, better, worse))
+    start = better[: same.index(False) if False in same else len(same)]
+    cut = start.rfind(ANSWER) + len(ANSWER)
+    turns = dialogue_turns(start[:cut])
+    if turns:
+        return LabelledPair(turns[:-1], (better[cut:].strip(), worse[cut:].strip()), _FIRST)
+    cut = start.rfind("\n") + 1
+    return LabelledPair(start[:cut].strip(), (better[cut:], worse[cut:]), _FIRST)
+
+
+def _item(
+    row: Fields,
+    prompt: Turns,
+    responses: tuple[str, str],
+    *,
+    good: frozenset[int],
+    subset: str,
+) -> Item:
     return Item(
         id=row.key(),
         subset=subset,
-        prompt=row.prompt(),
-        responses=(row.text(names[0]), row.text(names[1])),
+        prompt=prompt,
+        responses=responses,
         comparisons=(Comparison(subset=subset, candidates=(0, 1), good=good),),
         ground_truth=row.optional_text("ground_truth"),
         data_source=str(row.get("data_source", "")),

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 
 from rmrl.config.numbers import is_number
 from rmrl.evaluation.formats.fields import Fields
+from rmrl.evaluation.formats.response_text import response_of
 from rmrl.reward_training.example import Example
-from rmrl.reward_training.forms.form import Form, prompt_of, response_of, source_of
+from rmrl.reward_training.forms.form import Form, source_of
 
 _NO_ATTRIBUTES = ("prompt", "response", "attributes", "id", "source", "data_source")
 
@@ -36,7 +37,7 @@ class Attributes(Form):
         values = {str(name): float(value) for name, value in pairs if is_number(value)}
         if not values:
             raise row.wrong("attributes", stated, "a number for one attribute at least")
-        prompt = prompt_of(row)
+        prompt = row.prompt()
         return Example(
             place=row.place,
             prompt=prompt,

@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 
 from rmrl.config.numbers import is_number
 from rmrl.evaluation.formats.fields import Fields
+from rmrl.evaluation.formats.response_text import response_of
 from rmrl.reward_training.example import Example
-from rmrl.reward_training.forms.form import Form, prompt_of, response_of, source_of
+from rmrl.reward_training.forms.form import Form, source_of
 from rmrl.rewards.kinds.rubric.criteria import NO_YES
 
 _SUM = 1e-3
@@ -44,7 +45,7 @@ class Choice(Form):
             number = _number(row, answers)
             distribution = tuple(float(place == number) for place in range(len(answers)))
         name = "response" if row.get("response") is not None else "completion"
-        prompt = prompt_of(row)
+        prompt = row.prompt()
         return Example(
             place=row.place,
             prompt=prompt,

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from rmrl.config.numbers import is_number
-from rmrl.evaluation.formats.fields import Fields
+from rmrl.evaluation.formats.fields import Fields, Turns
+from rmrl.evaluation.formats.response_text import response_of
 from rmrl.reward_training.example import Example
-from rmrl.reward_training.forms.form import Form, Turns, prompt_of, response_of, source_of
+from rmrl.reward_training.forms.form import Form, source_of
 
 _NEED = "a list of objects with completion and rank, or with response and overall_score"
 
@@ -34,7 +35,7 @@ class Ranked(Form):
         if row.get("completions") is not None:
             prompt, responses, ranks = _completions(row)
         else:
-            prompt = prompt_of(row)
+            prompt = row.prompt()
             responses = [
                 response_of(row, "responses", each, prompt) for each in row.need("responses")
             ]
@@ -64,7 +65,7 @@ def _ranks_of(row: Fields) -> list[float]:
 def _completions(row: Fields) -> tuple[Turns, list[str], list[float]]:
     """Return a row's prompt, responses and ranks, where it has objects."""
     name = "context" if row.get("context") is not None else "instruction"
-    prompt = prompt_of(row, name)
+    prompt = row.prompt(name)
     responses: list[str] = []
     ranks: list[float] = []
     completions: Sequence[Any] = row.need("completions")

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from rmrl.evaluation.formats.fields import Fields
 from rmrl.evaluation.formats.processbench import SEPARATOR
 from rmrl.reward_training.example import Example
-from rmrl.reward_training.forms.form import Form, prompt_of, source_of
+from rmrl.reward_training.forms.form import Form, source_of
 from rmrl.types import Message
 
 _BLANK_LINES = re.compile(r"\n(\s*\n)+")
@@ -36,7 +36,7 @@ class Steps(Form):
         if not isinstance(labels, list | tuple):
             raise row.wrong("labels", labels, "a list with a label for each step")
         labels = [_label(row, each) for each in labels]
-        return stepwise(row, prompt_of(row), row.need(name), labels, name=name)
+        return stepwise(row, row.prompt(), row.need(name), labels, name=name)
 
 
 def stepwise(

@@ -1,0 +1,31 @@
+"""Responses as texts, or as messages that end with the assistant's turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rmrl.evaluation.formats.fields import Fields, Turns
+from rmrl.types import Message
+
+
+def response_of(row: Fields, name: str, value: Any, prompt: Turns) -> str:
+    """Return a response, whose messages may repeat the prompt. Raises DataError where they hold
+    other turns beside the assistant's last one."""
+    before, response = split_turns(row, name, value)
+    whole = prompt
+    if isinstance(prompt, str):
+        whole = ({"role": "user", "content": prompt},)
+    if before not in ((), whole):
+        raise row.wrong(name, value, "one turn of the assistant beside a prompt")
+    return response
+
+
+def split_turns(row: Fields, name: str, value: Any) -> tuple[tuple[Message, ...], str]:
+    """Return (the turns before it, response). Raises DataError where the last turn is not the
+    assistant's."""
+    if isinstance(value, str):
+        return (), value
+    *before, last = row.messages(name, value)
+    if last["role"] != "assistant":
+        raise row.wrong(name, value, "messages that end with the assistant's turn")
+    return tuple(before), last["content"]

@@ -1,0 +1,75 @@
+"""Pairs in the layouts of published sets are read as those with plain columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rmrl.data.column_names import ColumnNames
+from rmrl.errors import DataError
+from rmrl.evaluation.formats import Fields
+from rmrl.evaluation.formats.pairs import Pairs
+from rmrl.evaluation.items import Item
+
+USER = {"role": "user", "content": "Hi"}
+GOOD = {"role": "assistant", "content": "good"}
+BAD = {"role": "assistant", "content": "bad"}
+HH = "\n\nHuman: Hi\n\nAssistant:"
+
+
+def read(row: dict[str, Any], *, needs_texts: bool = True) -> Item:
+    names = ColumnNames()
+    fields = Fields(
+        place="pairs.jsonl row 0", number=0, values=row, names=names, needs_texts=needs_texts
+    )
+    return Pairs().item(fields)
+
+
+@pytest.mark.parametrize(
+    ("row", "prompt", "good"),
+    [
+        ({"prompt": "Hi", "chosen": "good", "rejected": "bad"}, "Hi", {0}),
+        ({"prompt": "Hi", "chosen": [GOOD], "rejected": "bad"}, "Hi", {0}),
+        ({"prompt": "Hi", "chosen": [USER, GOOD], "rejected": [USER, BAD]}, "Hi", {0}),
+        ({"chosen": [USER, GOOD], "rejected": [USER, BAD]}, (USER,), {0}),
+        ({"chosen": f"{HH} good", "rejected": f"{HH} bad"}, (USER,), {0}),
+        ({"prompt": HH, "response_a": "good", "response_b": "bad", "label": "B"}, (USER,), {1}),
+        (
+            {"context": [USER], "response1": "good", "response2": "bad", "overall_preference": 3},
+            (USER,),
+            {1},
+        ),
+        (
+            {"prompt": "Hi", "response_1": "good", "response_2": "bad", "preference_strength": 0},
+            "Hi",
+            set(),
+        ),
+    ],
+)
+def test_published_pairs(row: dict[str, Any], prompt: Any, good: set[int]) -> None:
+    item = read(row)
+    assert (item.prompt, item.responses) == (prompt, ("good", "bad"))
+    assert item.comparisons[0].good == good
+
+
+def test_recorded_verdicts_need_the_label_alone() -> None:
+    assert read({"id": 3, "label": 2}, needs_texts=False).comparisons[0].good == {1}
+    item = read({"id": 3}, needs_texts=False)
+    assert (item.prompt, item.responses, item.comparisons[0].good) == ("", ("", ""), {0})
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"chosen": "good", "rejected": "bad"}, "need 'prompt'"),
+        ({"prompt": "Hi", "chosen": "good"}, "need 'rejected'"),
+        ({"prompt": "Hi", "response_a": "good", "label": "A"}, "need 'response_b'"),
+        ({"prompt": "Ho", "chosen": [USER, GOOD], "rejected": "bad"}, "one turn"),
+        ({"chosen": [USER, GOOD], "rejected": [BAD]}, "the turns of chosen"),
+        ({"prompt": "Hi", "chosen": [USER], "rejected": "bad"}, "end with the assistant's turn"),
+    ],
+)
+def test_rows_that_are_refused(row: dict[str, Any], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        read(row)
