@@ -12,10 +12,14 @@ from rmrl.data.column_names import ColumnNames
 from rmrl.data.surrogates import replaced
 from rmrl.errors import DataError
 from rmrl.evaluation.formats.fields import Fields
+from rmrl.evaluation.formats.pairs import chosen_and_rejected
 from rmrl.evaluation.read_items import raw_rows
 from rmrl.reward_training.example import Example
 from rmrl.reward_training.forms import FORMS, form_of
 from rmrl.reward_training.forms.form import Form
+
+_PROMPTS = ("prompt", "instruction", "question", "context", "input", "history")
+"""Columns that evaluation sets have their prompts in; the first that a row has counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,21 +86,23 @@ def _whole(example: Example, data: RewardDataConfig) -> Example:
 
 
 def prompts_in(files: object, data: RewardDataConfig) -> set[str]:
-    """Return an evaluation set's prompts, in any layout that has a prompt column."""
+    """Return an evaluation set's prompts, in any layout that has a prompt column, or pairs."""
     names = ColumnNames({name: str(path) for name, path in data.columns.items()})
     prompts: set[str] = set()
     for number, (place, values) in enumerate(raw_rows(files, "data.exclude_files", names)):
         row = Fields(place=place, number=number, values=values, names=names)
-        for name in ("prompt", "instruction", "question"):
-            if row.get(name) is not None:
-                prompts.add(Example(place=place, prompt=row.prompt(name), responses=()).key)
-                break
+        columns = [name for name in _PROMPTS if row.get(name) is not None]
+        if columns:
+            prompt = row.prompt(columns[0])
+        elif row.get("chosen") is not None:
+            prompt = chosen_and_rejected(row).prompt
         else:
             saw = ", ".join(map(str, values))
             raise DataError(
                 f"{place}: saw the columns {saw}; need the prompt of the evaluation set: name its"
                 " column with data.columns.prompt=..."
             )
+        prompts.add(Example(place=place, prompt=prompt, responses=()).key)
     return prompts
 
 

@@ -45,6 +45,17 @@ def read(row: dict[str, Any], *, needs_texts: bool = True) -> Item:
             "Hi",
             set(),
         ),
+        # A csv file's cells are text.
+        (
+            {
+                "prompt": "Hi",
+                "response_1": "good",
+                "response_2": "bad",
+                "preference_strength": "-2",
+            },
+            "Hi",
+            {0},
+        ),
     ],
 )
 def test_published_pairs(row: dict[str, Any], prompt: Any, good: set[int]) -> None:

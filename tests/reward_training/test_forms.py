@@ -202,11 +202,14 @@ def test_prompts_are_held_out_whole_and_the_same_each_time(tmp_path: Path) -> No
 
 def test_evaluation_sets_are_kept_out_and_counted(tmp_path: Path) -> None:
     train = write_rows(tmp_path / "rows.jsonl", rows(20))
-    evaluation = write_rows(tmp_path / "bench.jsonl", [{"instruction": "p3", "output_1": "x"}])
+    pair = {"chosen": "\n\nHuman: p4\n\nAssistant: a", "rejected": "\n\nHuman: p4\n\nAssistant: b"}
+    evaluation = write_rows(
+        tmp_path / "bench.jsonl", [{"instruction": "p3", "output_1": "x"}, {"input": "p7"}, pair]
+    )
     val = write_rows(tmp_path / "val.jsonl", rows(2))
     data = RewardDataConfig(
         train_files=str(train), val_files=str(val), exclude_files=str(evaluation)
     )
     parts = split(data, among=("pairs",), seed=1)
-    assert (parts.excluded, parts.overlapping, len(parts.train)) == (1, 2, 17)
+    assert (parts.excluded, parts.overlapping, len(parts.train)) == (3, 2, 15)
     assert len(parts.held_out) == 2

@@ -142,8 +142,10 @@ class Fields:
         return tuple(numbers)
 
     def one_of(self, name: str, meanings: Mapping[Any, Any]) -> Any:
-        """Return what a value means that has a few possible meanings."""
+        """Return what a value means that has a few possible meanings. It may be text (csv)."""
         value = self.need(name)
+        if isinstance(value, str) and value not in meanings:
+            value = json_value(value)
         if not isinstance(value, str | int | float) or value not in meanings:
             raise self.wrong(name, value, f"one of {', '.join(map(str, meanings))}")
         return meanings[value]
