@@ -72,13 +72,19 @@ def write_llama(folder: Path, *, seed: int = 0) -> Path:
 
 
 def write_llama_scorer(
-    folder: Path, *, labels: Sequence[str] = ("LABEL_0",), problem_type: str = "", seed: int = 0
+    folder: Path,
+    *,
+    labels: Sequence[str] = ("LABEL_0",),
+    problem_type: str = "",
+    seed: int = 0,
+    padding: int = 0,
 ) -> Path:
     """A Llama with a head of these labels: a scalar one unless told otherwise."""
     from transformers import LlamaForSequenceClassification
 
     torch.manual_seed(seed)
     config = llama_config()
+    config.pad_token_id = padding
     config.id2label = dict(enumerate(labels))
     if problem_type:
         config.problem_type = problem_type

@@ -4,6 +4,7 @@ batches with similar lengths."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from rmrl.inference.reward_engine_base import (
@@ -34,6 +35,17 @@ def answered(
         next(computed) if fits(request) else mark(request) for request in requests
     ]
     return outputs
+
+
+def up_to_padding(requests: Sequence[PoolingRequest], padding: int | None) -> list[PoolingRequest]:
+    """Return requests without padding tokens at their ends, which transformers does not read."""
+    shorter: list[PoolingRequest] = []
+    for request in requests:
+        end = len(request.token_ids)
+        while end > 1 and request.token_ids[end - 1] == padding:
+            end -= 1
+        shorter.append(replace(request, token_ids=request.token_ids[:end]))
+    return shorter
 
 
 def by_adapter(requests: Sequence[Any]) -> dict[str, list[int]]:

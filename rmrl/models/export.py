@@ -14,6 +14,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from rmrl.models.classifier_padding import padded_apart
+
 SHARD_BYTES = 4 * 2**30
 
 
@@ -64,6 +66,8 @@ def save_hf_folder(
         if not is_first:
             return
         shards.name_files(building)
+        if tokenizer is not None and _classifies(model):
+            tokenizer = padded_apart(tokenizer, model.config)
         _write_configs(building, model, shards.dtype, tokenizer)
         if tokenizer is not None:
             tokenizer.save_pretrained(building)
@@ -152,9 +156,7 @@ def _write_configs(
     folder: Path, model: PreTrainedModel, dtype: str, tokenizer: PreTrainedTokenizerBase | None
 ) -> None:
     config = type(model.config).from_dict(model.config.to_dict())
-    classifies = type(model).__name__.endswith("ForSequenceClassification")
-    if tokenizer is not None and config.pad_token_id is None and classifies:
-        # A classifier reads the last token that is not padding.
+    if tokenizer is not None and _classifies(model):
         config.pad_token_id = tokenizer.pad_token_id
     config.architectures = [type(model).__name__]
     config.dtype = dtype or config.dtype
@@ -162,3 +164,7 @@ def _write_configs(
     config.save_pretrained(folder)
     if getattr(model, "generation_config", None) is not None:
         model.generation_config.save_pretrained(folder)
+
+
+def _classifies(model: PreTrainedModel) -> bool:
+    return type(model).__name__.endswith("ForSequenceClassification")

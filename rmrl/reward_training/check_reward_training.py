@@ -136,6 +136,11 @@ def with_split(checked: CheckedRewardTraining, parts: Split) -> CheckedRewardTra
 def _tokens(config: RewardTrainingConfig, objective: Objective, parts: Split) -> dict[str, Any]:
     """`CheckedRewardTraining`'s fields that follow from the examples."""
     tokenizer = policy_tokenizer(config.model)
+    if not tokenizer.chat_template:
+        _log.warning(
+            f"the tokenizer of {config.model.path} has no chat template, so nothing marks where a"
+            " prompt ends and the response begins: give one with model.custom_chat_template=<file>"
+        )
     train = tokenized(parts.train, tokenizer, objective, config.data)
     held_out = tokenized(parts.held_out, tokenizer, objective, config.data)
     numbers = data_report(parts, train, held_out, max_length=config.data.max_length)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
@@ -13,6 +14,9 @@ from rmrl.files import write_whole
 from rmrl.reward_training.check_reward_training import CheckedRewardTraining
 from rmrl.reward_training.results import report_tables, reward_section
 from rmrl.reward_training.training import BEST
+from rmrl.tokenizer import policy_tokenizer
+
+_TEMPLATED = re.compile(r"text = tokenizer\.apply_chat_template.*")
 
 
 def write_card(checked: CheckedRewardTraining, report: dict[str, Any]) -> None:
@@ -33,11 +37,14 @@ def write_card(checked: CheckedRewardTraining, report: dict[str, Any]) -> None:
         f" and {len(data['train']['cut'])} cut, because a text had more than {data['max_length']}"
         f" tokens; {data['excluded']} because their prompt stands in an evaluation set."
     )
+    usage = reading.usage
+    if not policy_tokenizer(checked.config.model).chat_template:
+        usage = _TEMPLATED.sub("# `text`: what `rmrl check` shows for the reward below", usage)
     page = Page(
         title=f"Reward model on {base}",
         tables=report_tables(checked, report),
         texts=[
-            ("In transformers", [(f"trained by rmrl {__version__}", reading.usage)]),
+            ("In transformers", [(f"trained by rmrl {__version__}", usage)]),
             ("In rmrl", [("a section of rewards", section)]),
             ("Rows that were left out", [("", left_out)]),
             ("Settings", [("", yaml.safe_dump(_settings(checked), sort_keys=False))]),

@@ -56,9 +56,12 @@ WORDS = (
     "at all",
 )
 GREEDY = Sampling(max_tokens=2, temperature=0.0, ignore_eos=True)
+END = 2
+"""Ends the texts that the ended scorer reads, which is padded with it."""
 MODELS: dict[str, Callable[[Path], Path]] = {
     "llama": write_llama, "scorer": write_llama_scorer, "bert": write_bert_scorer, "tokens": write_token_scorer,
     "bert tokens": write_bert_token_scorer, "encoder": write_encoder,
+    "ended scorer": partial(write_llama_scorer, padding=END),
     "labels": partial(write_llama_scorer, labels=("help", "verbosity", "safe")),
     "bert labels": partial(write_bert_scorer, labels=("bad", "good"), problem_type="regression"),
 }  # fmt: skip
@@ -66,6 +69,7 @@ CASES = [
     ("generate", "generate", "llama"),
     ("classify", "pooling", "scorer"),
     ("classify", "pooling", "bert"),
+    ("classify", "pooling", "ended scorer"),
     ("label_logits", "pooling", "labels"),
     ("label_logits", "pooling", "bert labels"),
     ("label_logits", "pooling", "scorer"),
@@ -104,6 +108,8 @@ def requests_of(method: str, model: str) -> list[Any]:
     if method == "embed":
         return [EmbedRequest(t) for t in chosen]
     ids = [token_ids(t) for t in chosen]
+    if model == "ended scorer":
+        ids = [(*i, *[END] * (1 + number % 2)) for number, i in enumerate(ids)]
     if method == "generate":
         return [GenerateRequest(i, GREEDY, choice_tokens=(20, 27, 900)) for i in ids]
     if method == "token_logprobs":
@@ -210,6 +216,20 @@ def test_transformers_engines_do_not_depend_on_the_batch(
         way: largest_difference(values, expected) < 1e-5 for way, values in found.items()
     } == dict.fromkeys(found, True)
     assert max(map(max, expected)) - min(map(min, expected)) > 0.1
+
+
+@pytest.mark.parametrize("scorer", ["scorer", "ended scorer"])
+def test_the_score_is_read_where_transformers_reads_it(
+    scorer: str, model: Any, reference: Any
+) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    classifier = AutoModelForSequenceClassification.from_pretrained(model(scorer)).eval()
+    expected: list[list[float]] = []
+    for request in requests_of("classify", scorer):
+        with torch.no_grad():
+            expected.append([classifier(torch.tensor([request.token_ids])).logits.item()])
+    assert largest_difference(reference(("classify", "pooling", scorer)), expected) < 1e-5
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -7,10 +7,20 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tokenizers
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaForSequenceClassification,
+    PreTrainedTokenizerFast,
+)
 
 from rmrl.models.export import Writers, save_hf_folder
 
@@ -51,6 +61,58 @@ def test_config_says_the_dtype_of_the_weights(model: LlamaForCausalLM, tmp_path:
     assert loaded.dtype is torch.bfloat16
     assert loaded.config.use_cache
     assert loaded.config.architectures == ["LlamaForCausalLM"]
+
+
+ENDS = "{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}"
+REFUSES = "{{ raise_exception('no') }}"
+LINES = "{% for m in messages %}{{ m.content }}{{ eos_token }}\n{% endfor %}"
+PLAIN = {"bos_token": "<s>", "pad_token": "</s>", "unk_token": "<unk>"}
+SAME = dict.fromkeys(("bos_token", "pad_token", "unk_token"), "</s>")
+
+
+@pytest.mark.parametrize(
+    ("template", "tokens", "own", "pad"),
+    [
+        (ENDS, PLAIN, None, "<s>"),  # Mistral: the end token stands in for padding
+        (ENDS, {**PLAIN, "extra_special_tokens": ["<|right_pad|>"]}, 2, "<|right_pad|>"),  # Llama 3
+        (ENDS, {**PLAIN, "extra_special_tokens": ["<|pad|>"], "bos_token": None}, None, "<unk>"),
+        (REFUSES, PLAIN, None, "<s>"),
+        (LINES, PLAIN, None, "</s>"),  # Qwen: a line end is last
+        (None, PLAIN, None, "</s>"),
+        (ENDS, PLAIN, 5, "t5"),
+        (ENDS, SAME, 2, None),  # GPT-2 has one special token
+    ],
+)
+def test_transformers_reads_a_classifier_where_its_text_ends(
+    tmp_path: Path, template: str | None, tokens: dict[str, Any], own: int | None, pad: str | None
+):
+    words = ["<unk>", "<s>", "</s>", *(f"t{i}" for i in range(3, 39)), "<|right_pad|>"]
+    core = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>")
+    )
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="</s>", **tokens)
+    tokenizer.chat_template = template
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "vocab_size": 40}
+    config = LlamaConfig(**shape, num_attention_heads=1, num_labels=1, pad_token_id=own)
+    model = LlamaForSequenceClassification(config).eval()
+    save_hf_folder(tmp_path / "rm", model, model.named_parameters(), tokenizer=tokenizer)
+    got = AutoModelForSequenceClassification.from_pretrained(tmp_path / "rm").eval()
+    reader = AutoTokenizer.from_pretrained(tmp_path / "rm")
+    assert reader.pad_token == pad
+    assert got.config.pad_token_id == reader.pad_token_id
+
+    # Two texts that end as the template ends them, scored one by one and together.
+    last = [2] if template in (ENDS, REFUSES) else [7]
+    texts = [[1, 5, 9, 11, *last], [1, 6, *last]]
+    scores: list[float] = []
+    for text in texts:
+        hidden = model.model(torch.tensor([text])).last_hidden_state
+        scores.append(model.score(hidden)[0, -1].item())
+        assert got(torch.tensor([text])).logits.item() == pytest.approx(scores[-1], abs=1e-6)
+    if pad is not None:
+        batch = reader.pad({"input_ids": texts}, padding_side="right", return_tensors="pt")
+        assert got(**batch).logits[:, 0].tolist() == pytest.approx(scores, abs=1e-6)
 
 
 def test_an_older_export_is_replaced(model: LlamaForCausalLM, tmp_path: Path):

@@ -20,6 +20,7 @@ from rmrl.inference.fitting import (
     rateable,
     sorted_batches,
     unrateable,
+    up_to_padding,
 )
 from rmrl.inference.hf.adapters import Adapters, adapter_problem
 from rmrl.inference.hf.resident_model import ResidentModel
@@ -42,6 +43,7 @@ from rmrl.inference.reward_engine_base import (
 )
 from rmrl.inference.vllm.sampling import decoded, generation_options
 from rmrl.models.checkpoint_inspect import architecture, check_label_head, check_token_head
+from rmrl.models.classifier_padding import padding_token
 from rmrl.models.linear_head import widen
 
 _SHOWN = 5
@@ -75,6 +77,7 @@ class HFEngine:
         self._resident = ResidentModel(spec, self._load)
         self._tokenizer: Any = None
         self._adapters: Any = None
+        self._padding: int | None = None
 
     def start(self) -> None:
         """Load the model. Raises RewardError when the head is missing, ConfigError for embeddings,
@@ -83,6 +86,7 @@ class HFEngine:
             self._refuse_embeddings()
         if self.spec.runner == "pooling":
             check_label_head(self.spec.path)
+            self._padding = padding_token(self.spec.path)
         if self.spec.runner == "token_pooling":
             check_token_head(self.spec.path)
         self.context_length = self.spec.context_length()
@@ -114,7 +118,10 @@ class HFEngine:
             return outputs
 
         return answered(
-            requests, self._fits, run=run, mark=lambda r: overlong_labels(r, self.context_length)
+            up_to_padding(requests, self._padding),
+            self._fits,
+            run=run,
+            mark=lambda r: overlong_labels(r, self.context_length),
         )
 
     def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]:

@@ -31,7 +31,7 @@ from typing import Any, ClassVar
 import httpx
 
 from rmrl.errors import EngineLoadError, InfrastructureError, RewardError
-from rmrl.inference.fitting import answered
+from rmrl.inference.fitting import answered, up_to_padding
 from rmrl.inference.progress import Progress
 from rmrl.inference.reward_engine_base import (
     EmbedOutput,
@@ -59,6 +59,7 @@ from rmrl.inference.sglang.reward_wire import (
 )
 from rmrl.inference.sglang.server import Server, device_bytes
 from rmrl.models.checkpoint_inspect import architecture, check_label_head
+from rmrl.models.classifier_padding import padding_token
 
 REQUEST_TIMEOUT_S = 600.0
 PING_TIMEOUT_S = 1.0
@@ -80,6 +81,7 @@ class SGLangEngine:
         self._progress = Progress()
         self._http: httpx.Client | None = None
         self._asleep = 0
+        self._padding: int | None = None
         self._server = Server(
             model=f"'{spec.path}'", device=spec.device, threads=spec.threads, kwargs=spec.kwargs
         )
@@ -153,7 +155,7 @@ class SGLangEngine:
             return outputs
 
         return answered(
-            requests,
+            up_to_padding(requests, self._padding),
             lambda r: 0 < len(r.token_ids) <= self.context_length,
             run=run,
             mark=lambda r: overlong_labels(r, self.context_length),
@@ -237,6 +239,7 @@ class SGLangEngine:
     def _launch_command(self, port: int) -> list[str]:
         if self.spec.runner == "pooling":
             check_label_head(self.spec.path)
+            self._padding = padding_token(self.spec.path)
             if re.search(r"Bert|Roberta", architecture(self.spec.path)):
                 raise EngineLoadError(
                     f"SGLang passes the scores of a pair encoder such as '{self.spec.path}' through"

@@ -18,6 +18,7 @@ from rmrl.inference.fitting import (
     overlong_vector,
     rateable,
     unrateable,
+    up_to_padding,
 )
 from rmrl.inference.progress import Progress
 from rmrl.inference.reward_engine_base import (
@@ -57,6 +58,7 @@ from rmrl.models.checkpoint_inspect import (
     tensor_headers,
     vocabulary_size,
 )
+from rmrl.models.classifier_padding import padding_token
 from rmrl.startup import quick_imports
 from rmrl.types import Sampling
 
@@ -92,6 +94,7 @@ class VLLMEngine:
         self._asleep = 0
         self._task = ""
         self._prefix = ""
+        self._padding: int | None = None
         self._deepest = 2
         self._widens = False
 
@@ -165,7 +168,10 @@ class VLLMEngine:
             return outputs
 
         return answered(
-            requests, self._fits, run=run, mark=lambda r: overlong_labels(r, self.context_length)
+            up_to_padding(requests, self._padding),
+            self._fits,
+            run=run,
+            mark=lambda r: overlong_labels(r, self.context_length),
         )
 
     def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]:
@@ -297,6 +303,7 @@ class VLLMEngine:
         self.context_length = self.spec.context_length()
         if self.spec.runner == "pooling":
             check_label_head(path)
+            self._padding = padding_token(path)
             if read_config(path).get("type_vocab_size", 1) > 1:
                 compat.refuse_pairs(path)
             is_token_head = architecture(path).endswith("ForTokenClassification")
