@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 VOCABULARY = 1024
 
 
+_SHAPE = (
+    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+    "num_key_value_heads", "head_dim", "max_position_embeddings", "pad_token_id", "bos_token_id",
+    "eos_token_id", "initializer_range",
+)  # fmt: skip
+"""Entries that every family's config has."""
+
+
 def write_tokenizer(folder: Path) -> None:
     """A tokenizer of single characters and filler words; ids 0, 1, 2 are <pad>, <s>, </s>."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -89,6 +97,21 @@ def write_llama_scorer(
     if problem_type:
         config.problem_type = problem_type
     LlamaForSequenceClassification(config).save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+def write_gemma_scorer(folder: Path, *, seed: int = 0) -> Path:
+    """Gemma 3's text model with a scalar head and, in one layer, a window that holds 32 tokens."""
+    from transformers import Gemma3TextConfig, Gemma3TextForSequenceClassification
+
+    torch.manual_seed(seed)
+    shape = {name: getattr(llama_config(), name) for name in _SHAPE}
+    layers = ["sliding_attention", "full_attention"]
+    config = Gemma3TextConfig(
+        **shape, num_labels=1, sliding_window=32, query_pre_attn_scalar=32, layer_types=layers
+    )
+    Gemma3TextForSequenceClassification(config).save_pretrained(folder)
     write_tokenizer(folder)
     return folder
 

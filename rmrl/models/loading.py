@@ -12,6 +12,7 @@ from torch import nn
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
     GenerationConfig,
     PretrainedConfig,
     PreTrainedModel,
@@ -87,7 +88,7 @@ def load_pretrained(
             output_loading_info=True,
         )
     except (OSError, ValueError) as error:
-        raise ConfigError(_unreadable(path, error)) from error
+        raise ConfigError(_unreadable(path, error, architecture)) from error
     finally:
         hf_logging.set_verbosity(level)
     missing = sorted(set(info["missing_keys"]) - set(may_lack))
@@ -155,7 +156,7 @@ def _built(
                 trust_remote_code=model.trust_remote_code,
             )
     except (OSError, ValueError) as error:
-        raise ConfigError(_unreadable(path, error)) from error
+        raise ConfigError(_unreadable(path, error, architecture)) from error
     built.tie_weights()  # part of what was left out
     if built.can_generate():
         # Without a generation_config.json the model has made one from its config.
@@ -209,9 +210,12 @@ def _override(config: Any, entries: Mapping[str, Any], *, prefix: str) -> None:
             setattr(config, name, value)
 
 
-def _unreadable(path: str, error: Exception) -> str:
+def _unreadable(path: str, error: Exception, architecture: Any = None) -> str:
+    what = "causal language model"
+    if architecture is AutoModelForSequenceClassification:
+        what = "classifier (of a family for which transformers has one)"
     return (
-        f"actor_rollout_ref.model.path={path}: no causal language model could be read"
+        f"actor_rollout_ref.model.path={path}: no {what} could be read"
         f" ({first_line(error)}); set actor_rollout_ref.model.path=<folder with config.json and"
         " *.safetensors, or hub id>"
     )

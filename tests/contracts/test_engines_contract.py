@@ -30,6 +30,7 @@ from tests.engine_models import (
     write_bert_scorer,
     write_bert_token_scorer,
     write_encoder,
+    write_gemma_scorer,
     write_llama,
     write_llama_scorer,
     write_token_scorer,
@@ -61,6 +62,7 @@ END = 2
 MODELS: dict[str, Callable[[Path], Path]] = {
     "llama": write_llama, "scorer": write_llama_scorer, "bert": write_bert_scorer, "tokens": write_token_scorer,
     "bert tokens": write_bert_token_scorer, "encoder": write_encoder,
+    "gemma scorer": write_gemma_scorer,
     "ended scorer": partial(write_llama_scorer, padding=END),
     "labels": partial(write_llama_scorer, labels=("help", "verbosity", "safe")),
     "bert labels": partial(write_bert_scorer, labels=("bad", "good"), problem_type="regression"),
@@ -70,6 +72,7 @@ CASES = [
     ("classify", "pooling", "scorer"),
     ("classify", "pooling", "bert"),
     ("classify", "pooling", "ended scorer"),
+    ("classify", "pooling", "gemma scorer"),
     ("label_logits", "pooling", "labels"),
     ("label_logits", "pooling", "bert labels"),
     ("label_logits", "pooling", "scorer"),

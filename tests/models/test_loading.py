@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import GraniteConfig, LlamaConfig, LlamaForCausalLM
 
 from rmrl.config.schema import ModelConfig
 from rmrl.errors import CheckpointError, ConfigError
 from rmrl.models.loading import load_causal_lm, load_config, torch_dtype
+from rmrl.models.token_values import load_value_model
 
 
 @pytest.fixture
@@ -68,6 +69,12 @@ def test_what_holds_no_model_is_named(checkpoint: Path, path: str, named: str):
     config = ModelConfig(path=path.replace("{tmp}", str(checkpoint)))
     with pytest.raises(ConfigError, match=named):
         load_causal_lm(config, dtype=torch.float32)
+
+
+def test_a_family_without_a_classifier_is_named(tmp_path: Path):
+    GraniteConfig(num_hidden_layers=1).save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match=r"no classifier .of a family.*GraniteConfig"):
+        load_value_model(ModelConfig(path=str(tmp_path)), dtype=torch.float32)
 
 
 def test_missing_weights_are_an_error_not_random_numbers(checkpoint: Path):

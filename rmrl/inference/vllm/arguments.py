@@ -8,10 +8,11 @@ from typing import Any, Literal
 from rmrl.inference.environment import BATCH_INVARIANT
 from rmrl.inference.precision import REDUCED
 from rmrl.inference.settings import EngineSettings
-from rmrl.models.checkpoint_inspect import read_config
+from rmrl.models.checkpoint_inspect import architecture, read_config
 
 CPU_WORKER = "rmrl.inference.vllm.cpu_worker.SleepingCPUWorker"
 GPU_WORKER = "rmrl.inference.vllm.gpu_worker.SleepingGPUWorker"
+_TEXT_CLASSIFIER = "TextForSequenceClassification"
 WORKER_EXTENSION = "rmrl.inference.vllm.worker_extension.WorkerExtension"
 
 
@@ -91,7 +92,21 @@ def can_widen_head(settings: EngineSettings) -> bool:
 def with_wide_head(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a CUDA engine whose logits are float32, unless `hf_overrides` names
     another `head_dtype`. The product is written in float32 there and takes no longer."""
+    return _with_overrides(arguments, head_dtype="float32")
+
+
+def with_known_class(arguments: dict[str, Any], path: str) -> dict[str, Any]:
+    """Return the arguments of an engine for a classifier. transformers names those of the language
+    part of some families, such as Gemma 3 and Qwen 3.5, by it, and vLLM does not."""
+    name = architecture(path)
+    if not name.endswith(_TEXT_CLASSIFIER):
+        return arguments
+    known = f"{name.removesuffix(_TEXT_CLASSIFIER)}ForCausalLM"
+    return {"convert": "classify", **_with_overrides(arguments, architectures=[known])}
+
+
+def _with_overrides(arguments: dict[str, Any], **added: Any) -> dict[str, Any]:
     overrides = arguments.get("hf_overrides") or {}
     if not isinstance(overrides, dict):
         return arguments
-    return {**arguments, "hf_overrides": {"head_dtype": "float32", **overrides}}
+    return {**arguments, "hf_overrides": {**added, **overrides}}

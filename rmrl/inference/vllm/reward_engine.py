@@ -44,6 +44,7 @@ from rmrl.inference.vllm.arguments import (
     EXACT_ENVIRONMENT,
     can_widen_head,
     engine_arguments,
+    with_known_class,
     with_wide_head,
 )
 from rmrl.inference.vllm.sampling import sampling_params
@@ -121,6 +122,8 @@ class VLLMEngine:
         self._widens = self.spec.runner == "generate" and can_widen_head(self.spec)
         if self._widens and self.spec.device == "cuda" and compat.widens_head():
             arguments = with_wide_head(arguments)
+        if self.spec.runner == "pooling":
+            arguments = with_known_class(arguments, self.spec.path)
         if self._task:
             user_settings = dict(arguments.get("pooler_config") or {})
             arguments["pooler_config"] = _pooler(self._task, self.spec.path) | user_settings

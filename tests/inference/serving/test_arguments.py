@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 
 from rmrl.inference.settings import EngineSettings
-from rmrl.inference.vllm.arguments import can_widen_head, engine_arguments, with_wide_head
+from rmrl.inference.vllm.arguments import (
+    can_widen_head,
+    engine_arguments,
+    with_known_class,
+    with_wide_head,
+)
 from rmrl.inference.vllm.compat import known_arguments
 
 GIVEN: dict[str, Any] = {
@@ -108,3 +113,23 @@ def test_an_override_of_the_head_wins() -> None:
     model = {"hf_overrides": {"head_dtype": "model"}}
     assert with_wide_head(model) == model
     assert with_wide_head({"hf_overrides": callback}) == {"hf_overrides": callback}
+
+
+@pytest.mark.parametrize(
+    ("name", "language_model"),
+    [
+        ("Gemma3TextForSequenceClassification", "Gemma3ForCausalLM"),
+        ("Qwen3_5TextForSequenceClassification", "Qwen3_5ForCausalLM"),
+        ("LlamaForSequenceClassification", ""),
+    ],
+)
+def test_a_classifier_has_the_name_that_vllm_knows(
+    tmp_path: Path, name: str, language_model: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": [name]}))
+    plain: dict[str, Any] = {"hf_overrides": {"rope_theta": 1.0}}
+    expected = plain
+    if language_model:
+        overrides = {"architectures": [language_model], "rope_theta": 1.0}
+        expected = {"convert": "classify", "hf_overrides": overrides}
+    assert with_known_class(plain, str(tmp_path)) == expected
