@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from safetensors import safe_open
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
@@ -25,10 +26,12 @@ from transformers import (
 
 from rmrl.backends.state_file import STATE, SavedModel, saved_model
 from rmrl.errors import CheckpointError, ConfigError
+from rmrl.models.checkpoint_inspect import tensor_headers
 from rmrl.models.experts import one_by_one
 from rmrl.models.export import save_hf_folder
 from rmrl.models.loading import build_unloaded, load_causal_lm, load_config, torch_dtype
 from rmrl.models.lora import add_adapters, merged_parameters
+from rmrl.models.stored_tensors import StoredTensors, stored_buffers
 from rmrl.models.token_values import load_value_model, value_config
 from rmrl.registry import Registry
 from rmrl.tokenizer import policy_tokenizer
@@ -121,6 +124,7 @@ def export(
             if tensor.is_floating_point():
                 tensor = tensor.to(cast)
             yield name, tensor
+        yield from StoredTensors(source.skeleton).all(source.buffers().items())
 
     def compare(written: Path) -> None:
         nonlocal difference
@@ -194,13 +198,29 @@ class _Source:
     def merged(self, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
         """Yield whole tensors by their Hugging Face names. Where adapters are merged, they have
         `dtype`, else their own."""
-        if not self.adapted:
-            return self.reader.read(self.names)
-        whole = self.whole(torch_dtype(self.saved.dtype, key="dtype"))
-        tensors = {name: parameter.detach() for name, parameter in whole.named_parameters()}
-        return merged_parameters(
-            tensors, self.saved.model, gather=lambda tensor: tensor, dtype=dtype
-        )
+        stored = StoredTensors(self.skeleton)
+        if self.adapted:
+            whole = self.whole(torch_dtype(self.saved.dtype, key="dtype"))
+            tensors = {name: parameter.detach() for name, parameter in whole.named_parameters()}
+            yield from stored.all(
+                merged_parameters(
+                    tensors, self.saved.model, gather=lambda tensor: tensor, dtype=dtype
+                )
+            )
+        else:
+            yield from stored.all(self.reader.read(self.names))
+
+    def buffers(self) -> dict[str, Tensor]:
+        """Return the buffers that files hold. No training changes them: they are the base's."""
+        buffers = dict(stored_buffers(self.skeleton))
+        if not buffers:
+            return buffers
+        files = {header.name: header.file for header in tensor_headers(str(self.saved.model.path))}
+        for name, buffer in buffers.items():
+            (stored,) = StoredTensors(self.skeleton).of(name, buffer)
+            with safe_open(files[stored], framework="pt") as file:
+                buffers[name] = file.get_tensor(stored)
+        return buffers
 
     @torch.no_grad()
     def whole(self, dtype: torch.dtype) -> PreTrainedModel:
@@ -211,6 +231,9 @@ class _Source:
         stored = self._parameters(model)
         for name, tensor in self.reader.read(self.names):
             stored[name].copy_(tensor)
+        empty = dict(stored_buffers(model))
+        for name, buffer in self.buffers().items():
+            empty[name].copy_(buffer)
         # not model.to: buffers such as rotary frequencies keep their precision
         for parameter in model.parameters():
             parameter.data = parameter.data.to(dtype)

@@ -43,15 +43,17 @@ def padded_apart(tokenizer: Any, config: PreTrainedConfig) -> Any:
 
 def _last_token(tokenizer: Any) -> int | None:
     """Return the token behind the last word that a classifier reads, None where there is none."""
-    if not tokenizer.chat_template:
-        plain = tokenizer("a", add_special_tokens=False)["input_ids"]
-        last = tokenizer("a")["input_ids"][-1]
-        return None if last == plain[-1] else last
-    turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "a"}]
-    try:
-        text = tokenizer.apply_chat_template(turns, tokenize=False)
-    except Exception:  # A template is a program of the checkpoint's own: it may raise anything.
-        return tokenizer.eos_token_id
-    if text.endswith("a"):
-        return None
-    return tokenizer(text, add_special_tokens=False)["input_ids"][-1]
+    word: list[int] = []
+    if tokenizer.chat_template:
+        turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "a"}]
+        try:
+            text = tokenizer.apply_chat_template(turns, tokenize=False)
+        except Exception:  # A template is a program of the checkpoint's own: it may raise anything.
+            return tokenizer.eos_token_id
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        if text.endswith("a"):
+            word = ids
+    else:
+        ids = tokenizer("a")["input_ids"]
+        word = tokenizer("a", add_special_tokens=False)["input_ids"]
+    return None if ids[-1:] == word[-1:] else ids[-1]

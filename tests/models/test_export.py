@@ -79,6 +79,7 @@ SAME = dict.fromkeys(("bos_token", "pad_token", "unk_token"), "</s>")
         (REFUSES, PLAIN, None, "<s>"),
         (LINES, PLAIN, None, "</s>"),  # Qwen: a line end is last
         (None, PLAIN, None, "</s>"),
+        ("{% for m in messages %}{{ m.content }}{% endfor %}", PLAIN, None, "</s>"),
         (ENDS, PLAIN, 5, "t5"),
         (ENDS, SAME, 2, None),  # GPT-2 has one special token
     ],

@@ -31,6 +31,7 @@ from rmrl.models.logprobs import EntropyMode
 from rmrl.models.lora import is_adapter, merged_name, merged_parameters, own_parameters
 from rmrl.models.packing import FLEX_MULTIPLE, packs, set_attention
 from rmrl.models.sequence_parallel import Slices
+from rmrl.models.stored_tensors import StoredTensors, stored_buffers
 from rmrl.types import TrainBatch
 
 _INNER = "model."
@@ -66,6 +67,7 @@ class FSDPPart:
         )
         name = attention_of(settings, self.language_model, self.compute_dtype)
         set_attention(self.language_model, name)
+        self._stored = StoredTensors(self.language_model)
         self._multiple = FLEX_MULTIPLE if name == "flex_attention" else sharing
         self._optimizer = build_optimizer(settings, self.model) if trains else None
         self._model_offloader = model_offloader(self.model, fsdp, self.device)
@@ -165,22 +167,27 @@ class FSDPPart:
     # --- weights and checkpoints
 
     def manifest(self, dtype: torch.dtype | None) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
-        manifest: list[tuple[str, torch.dtype, tuple[int, ...]]] = []
+        empty: dict[str, Tensor] = {}
         for name, (own_dtype, shape) in compat.headers(self.model).items():
             if is_adapter(name):
                 continue
             if dtype is not None and own_dtype.is_floating_point:
                 own_dtype = dtype
-            manifest.append((merged_name(name.removeprefix(_INNER)), own_dtype, shape))
-        return manifest
+            tensor = torch.empty(shape, dtype=own_dtype, device="meta")
+            empty[merged_name(name.removeprefix(_INNER))] = tensor
+        stored = self._stored.all([*empty.items(), *self._buffers()])
+        return [(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in stored]
 
     def weights(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
         shards = self._shards()
-        if not self._adapted:
-            return compat.full_tensors(shards.items(), dtype)
-        return merged_parameters(
-            shards, self._settings.model, gather=compat.full_tensor, dtype=dtype
-        )
+        if self._adapted:
+            named = merged_parameters(
+                shards, self._settings.model, gather=compat.full_tensor, dtype=dtype
+            )
+        else:
+            named = compat.full_tensors(shards.items(), dtype)
+        yield from self._stored.all(named)
+        yield from self._stored.all(self._buffers())
 
     def parts(self) -> dict[str, Parts]:
         if self._adapted:
@@ -188,7 +195,9 @@ class FSDPPart:
         held: dict[str, Parts] = {}
         for name, tensor in self._shards().items():
             parts = compat.parts_of(tensor)
-            if parts is not None:
+            if parts is not None and name in self._stored.of(
+                name, torch.empty(tensor.shape, device="meta")
+            ):
                 held[name] = parts
         return held
 
@@ -196,11 +205,19 @@ class FSDPPart:
         if self._adapted:
             yield from self.weights(dtype)
             return
+        parts = self.parts()
         for name, tensor in self._shards().items():
-            if compat.parts_of(tensor) is None:
-                yield name, compat.full_tensor(tensor, dtype)
-            else:
+            if name in parts:
                 yield name, compat.local_part(tensor, dtype)
+            else:
+                yield from self._stored.of(name, compat.full_tensor(tensor, dtype)).items()
+        yield from self._stored.all(self._buffers())
+
+    def _buffers(self) -> list[tuple[str, Tensor]]:
+        return [
+            (name.replace(compat.fsdp1.PREFIX, ""), buffer)
+            for name, buffer in stored_buffers(self.language_model)
+        ]
 
     def adapter(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the adapter's whole tensors and the head, as `weights` does, by peft's names."""

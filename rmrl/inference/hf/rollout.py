@@ -133,16 +133,16 @@ class HFRollout:
         self._model = model.eval().to(settings.device)
         torch.manual_seed(settings.seed)
 
-    @torch.no_grad()
     def _copy_weights(self, path: str, version: int) -> None:
-        state = self._model.state_dict()
-        for name, tensor in read_weights(path):
-            if name not in state:
-                raise InfrastructureError(
-                    f"'{path}' holds tensor '{name}', which the policy '{self.settings.path}' does"
-                    " not have"
-                )
-            state[name].copy_(tensor)
+        from rmrl.models.stored_tensors import StoredTensors  # here: it imports transformers
+
+        try:
+            StoredTensors(self._model).copy(read_weights(path))
+        except KeyError as error:
+            raise InfrastructureError(
+                f"'{path}' holds tensor {error}, which the policy '{self.settings.path}' does not"
+                " have"
+            ) from None
         self.version = version
 
     @torch.inference_mode()
