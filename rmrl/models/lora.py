@@ -81,6 +81,11 @@ def target_modules(language_model: PreTrainedModel, selection: Any) -> list[str]
         for name, module in language_model.base_model.named_modules()
         if isinstance(module, nn.Linear)
     }
+    if not linear:
+        raise ConfigError(
+            f"model.lora_rank: {type(language_model).__name__} has no torch.nn.Linear layer that an"
+            " adapter could stand beside; train all weights with lora_rank=0"
+        )
     available = sorted(linear)
     if selection == "all-linear":
         return available

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
 from rmrl.config.schema import ModelConfig
 from rmrl.errors import ConfigError
@@ -201,6 +201,12 @@ def test_gradients_reach_the_first_layer_through_recomputation(tiny_llama: Path)
         if p.requires_grad
     )
     assert all(p.grad is None for p in model.parameters() if not p.requires_grad)
+
+
+def test_a_model_without_linear_layers_is_named():
+    config = GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=16)
+    with pytest.raises(ConfigError, match=r"GPT2LMHeadModel has no torch\.nn\.Linear"):
+        target_modules(GPT2LMHeadModel(config), "all-linear")
 
 
 def test_targets_by_name(tiny_llama: Path):
