@@ -124,7 +124,7 @@ def export(
             if tensor.is_floating_point():
                 tensor = tensor.to(cast)
             yield name, tensor
-        yield from StoredTensors(source.skeleton).all(source.buffers().items())
+        yield from source.stored.all(source.buffers().items())
 
     def compare(written: Path) -> None:
         nonlocal difference
@@ -150,6 +150,7 @@ class _Source:
         self.classifies = saved.role == "critic"
         with torch.device("meta"):
             self.skeleton = self._of_base(self._load)
+            self.stored = StoredTensors(self.skeleton)
             parameters = self._parameters(self._with_adapters(self._load()))
         shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
         self.names = [name for name in shapes if not self.adapted or name in self.reader.shapes]
@@ -198,17 +199,16 @@ class _Source:
     def merged(self, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
         """Yield whole tensors by their Hugging Face names. Where adapters are merged, they have
         `dtype`, else their own."""
-        stored = StoredTensors(self.skeleton)
         if self.adapted:
             whole = self.whole(torch_dtype(self.saved.dtype, key="dtype"))
             tensors = {name: parameter.detach() for name, parameter in whole.named_parameters()}
-            yield from stored.all(
+            yield from self.stored.all(
                 merged_parameters(
                     tensors, self.saved.model, gather=lambda tensor: tensor, dtype=dtype
                 )
             )
         else:
-            yield from stored.all(self.reader.read(self.names))
+            yield from self.stored.all(self.reader.read(self.names))
 
     def buffers(self) -> dict[str, Tensor]:
         """Return the buffers that files hold. No training changes them: they are the base's."""
@@ -217,7 +217,7 @@ class _Source:
             return buffers
         files = {header.name: header.file for header in tensor_headers(str(self.saved.model.path))}
         for name, buffer in buffers.items():
-            (stored,) = StoredTensors(self.skeleton).of(name, buffer)
+            (stored,) = self.stored.of(name, buffer)
             with safe_open(files[stored], framework="pt") as file:
                 buffers[name] = file.get_tensor(stored)
         return buffers

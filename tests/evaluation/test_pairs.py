@@ -64,8 +64,14 @@ def test_published_pairs(row: dict[str, Any], prompt: Any, good: set[int]) -> No
     assert item.comparisons[0].good == good
 
 
+def test_a_truth_value_is_a_text() -> None:
+    assert read({"prompt": "Hi", "chosen": True, "rejected": "no"}).responses == ("true", "no")
+
+
 def test_recorded_verdicts_need_the_label_alone() -> None:
     assert read({"id": 3, "label": 2}, needs_texts=False).comparisons[0].good == {1}
+    # What stands in the place of texts is not read.
+    assert read({"chosen": [1], "rejected": {}}, needs_texts=False).responses == ("", "")
     item = read({"id": 3}, needs_texts=False)
     assert (item.prompt, item.responses, item.comparisons[0].good) == ("", ("", ""), {0})
 

@@ -24,6 +24,7 @@ from rmrl.backends.fsdp.initial import InitialWeights
 from rmrl.backends.fsdp.layout import Layout
 from rmrl.errors import ConfigError
 from rmrl.inference.weights.parts import Parts
+from rmrl.models.stored_tensors import stored_buffers
 
 
 def device_mesh(device: str, fsdp_size: int) -> DeviceMesh:
@@ -108,6 +109,11 @@ def shards(model: nn.Module) -> dict[str, Tensor]:
     sharded) by its name before sharding, tied ones once; to read from. All processes must call it
     together."""
     return strategy_of(model).shards(model)
+
+
+def buffers(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """Every buffer that checkpoint files hold, by its name before sharding."""
+    return [(name.replace(fsdp1.PREFIX, ""), buffer) for name, buffer in stored_buffers(model)]
 
 
 def trained_names(model: nn.Module) -> set[str]:

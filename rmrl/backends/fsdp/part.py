@@ -31,7 +31,7 @@ from rmrl.models.logprobs import EntropyMode
 from rmrl.models.lora import is_adapter, merged_name, merged_parameters, own_parameters
 from rmrl.models.packing import FLEX_MULTIPLE, packs, set_attention
 from rmrl.models.sequence_parallel import Slices
-from rmrl.models.stored_tensors import StoredTensors, stored_buffers
+from rmrl.models.stored_tensors import StoredTensors
 from rmrl.types import TrainBatch
 
 _INNER = "model."
@@ -175,7 +175,7 @@ class FSDPPart:
                 own_dtype = dtype
             tensor = torch.empty(shape, dtype=own_dtype, device="meta")
             empty[merged_name(name.removeprefix(_INNER))] = tensor
-        stored = self._stored.all([*empty.items(), *self._buffers()])
+        stored = self._stored.all([*empty.items(), *compat.buffers(self.language_model)])
         return [(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in stored]
 
     def weights(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
@@ -187,37 +187,31 @@ class FSDPPart:
         else:
             named = compat.full_tensors(shards.items(), dtype)
         yield from self._stored.all(named)
-        yield from self._stored.all(self._buffers())
+        yield from self._stored.all(compat.buffers(self.language_model))
 
     def parts(self) -> dict[str, Parts]:
         if self._adapted:
             return {}  # merging gathers
-        held: dict[str, Parts] = {}
-        for name, tensor in self._shards().items():
-            parts = compat.parts_of(tensor)
-            if parts is not None and name in self._stored.of(
-                name, torch.empty(tensor.shape, device="meta")
-            ):
-                held[name] = parts
-        return held
+        held = {name: self._parts_of(name, tensor) for name, tensor in self._shards().items()}
+        return {name: parts for name, parts in held.items() if parts is not None}
 
     def local_weights(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
         if self._adapted:
             yield from self.weights(dtype)
             return
-        parts = self.parts()
         for name, tensor in self._shards().items():
-            if name in parts:
-                yield name, compat.local_part(tensor, dtype)
-            else:
+            if self._parts_of(name, tensor) is None:
                 yield from self._stored.of(name, compat.full_tensor(tensor, dtype)).items()
-        yield from self._stored.all(self._buffers())
+            else:
+                yield name, compat.local_part(tensor, dtype)
+        yield from self._stored.all(compat.buffers(self.language_model))
 
-    def _buffers(self) -> list[tuple[str, Tensor]]:
-        return [
-            (name.replace(compat.fsdp1.PREFIX, ""), buffer)
-            for name, buffer in stored_buffers(self.language_model)
-        ]
+    def _parts_of(self, name: str, tensor: Tensor) -> Parts | None:
+        """Return how the processes hold a tensor. None also where files hold it otherwise."""
+        empty = torch.empty(tensor.shape, device="meta")
+        if name not in self._stored.of(name, empty):
+            return None
+        return compat.parts_of(tensor)
 
     def adapter(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the adapter's whole tensors and the head, as `weights` does, by peft's names."""

@@ -25,6 +25,8 @@ def split_turns(row: Fields, name: str, value: Any) -> tuple[tuple[Message, ...]
     assistant's."""
     if isinstance(value, str):
         return (), value
+    if isinstance(value, bool) or not row.needs_texts:
+        return (), row.text(name)
     *before, last = row.messages(name, value)
     if last["role"] != "assistant":
         raise row.wrong(name, value, "messages that end with the assistant's turn")

@@ -12,8 +12,8 @@ from rmrl.models.checkpoint_inspect import architecture, read_config
 
 CPU_WORKER = "rmrl.inference.vllm.cpu_worker.SleepingCPUWorker"
 GPU_WORKER = "rmrl.inference.vllm.gpu_worker.SleepingGPUWorker"
-_TEXT_CLASSIFIER = "TextForSequenceClassification"
 WORKER_EXTENSION = "rmrl.inference.vllm.worker_extension.WorkerExtension"
+_TEXT_CLASSIFIER = "TextForSequenceClassification"
 
 
 EXACT_ARGUMENTS = {"enable_prefix_caching": False, "enable_chunked_prefill": False}
