@@ -138,6 +138,7 @@ class VLLMEngine:
 
             fields = EngineArgs.__dataclass_fields__
             self._llm = LLM(**compat.known_arguments(arguments, fields))
+            self._llm.collective_rpc("end_with_parent", args=(os.getpid(),))
             if self._is_exact:
                 self._llm.collective_rpc("pair_lone_rows")
         except Exception as error:  # vLLM raises every kind of error here

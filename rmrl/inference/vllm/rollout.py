@@ -344,6 +344,7 @@ class VLLMRollout(TaggedSleep):
         self._engine = LLMEngine.from_engine_args(
             EngineArgs(**compat.known_arguments(arguments, EngineArgs.__dataclass_fields__))
         )
+        self._engine.collective_rpc("end_with_parent", args=(os.getpid(),))
         if widens and settings.device == "cpu":
             self._engine.collective_rpc("widen_heads", args=(True,))
         self._texts = SampleTexts(self._engine.get_tokenizer())

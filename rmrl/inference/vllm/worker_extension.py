@@ -7,6 +7,9 @@ vLLM calls them by name with `collective_rpc`, in every tensor-parallel worker p
 from __future__ import annotations
 
 import os
+import signal
+import threading
+import time
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 
 CONTEXT_BYTES = 600 * 2**20
 """CUDA context and libraries of a process, of which PyTorch does not know: an estimate."""
+
+SHUTDOWN_S = 10.0
+"""Seconds that vLLM's own shutdown of a worker has once its parent has ended."""
 
 
 class WorkerExtension:
@@ -43,6 +49,17 @@ class WorkerExtension:
             self.init_weight_transfer_engine(init_info)  # type: ignore[attr-defined]
         finally:
             parallel.data_parallel_index = own
+
+    def end_with_parent(self, engine_pid: int) -> None:
+        """Let this process outlive its parent by `SHUTDOWN_S` at most.
+
+        vLLM's workers end by themselves when their parent does, but for a few that stay in their
+        shutdown for good. `engine_pid`: the process that holds the engine; a worker in that process
+        is left alone.
+        """
+        if os.getpid() != engine_pid:
+            parent = os.getppid()
+            threading.Thread(target=end_after, args=(parent, SHUTDOWN_S), daemon=True).start()
 
     def worker_bytes(self) -> int:
         """Return this process's device memory on CUDA, its resident memory on CPU."""
@@ -78,6 +95,15 @@ class WorkerExtension:
         sampling.logprobs_mode = "raw_logprobs"
         sampling.forward = MethodType(forward, sampling)
         return True
+
+
+def end_after(parent: int, grace_s: float) -> None:
+    """Wait until this process's parent is no longer `parent`, and `grace_s` seconds, then kill this
+    process."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    time.sleep(grace_s)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def resident_bytes() -> int:

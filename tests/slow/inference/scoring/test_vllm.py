@@ -413,10 +413,17 @@ def test_answers_are_read_from_logits_that_are_not_rounded(
     assert (np.abs(steps - steps.round()) < 0.1).mean() < 0.5
 
 
+def stay(worker: Any) -> None:
+    """Let the shutdown of the second worker last."""
+    if worker.rpc_rank == 1:
+        worker.shutdown = lambda: time.sleep(600)
+
+
 def parallel(path: str, answer: str) -> None:
     """Write texts and scalars of a two-process engine to `answer`, then wait to be killed."""
     judge = VLLMEngine(spec(path, "generate", tensor_parallel_size=2))
     judge.start()
+    judge._llm.collective_rpc(stay)
     texts = judge.generate([GenerateRequest(p, GREEDY, choice_tokens=(5, 700)) for p in PROMPTS])
     judge.sleep(2)
     judge.wake()
