@@ -18,9 +18,6 @@ from rmrl.reward_training.example import Example
 from rmrl.reward_training.forms import FORMS, form_of
 from rmrl.reward_training.forms.form import Form
 
-_PROMPTS = ("prompt", "instruction", "question", "context", "input", "history")
-"""Columns that evaluation sets have their prompts in; the first that a row has counts."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
@@ -72,8 +69,9 @@ def _whole(example: Example, data: RewardDataConfig) -> Example:
     DataError where the prompt or the question is missing."""
     if not example.has_prompt:
         raise DataError(
-            f"{example.place}: saw no prompt; need text in the column `prompt`, or turns or lines"
-            " before the response that all responses share; mend or drop the row"
+            f"{example.place}: saw no prompt; need text in the column `prompt` (or name yours:"
+            " data.columns.prompt=...), or turns or lines before the response that all responses"
+            " share; mend or drop the row"
         )
     if example.question or not example.answers:
         return example
@@ -91,9 +89,9 @@ def prompts_in(files: object, data: RewardDataConfig) -> set[str]:
     prompts: set[str] = set()
     for number, (place, values) in enumerate(raw_rows(files, "data.exclude_files", names)):
         row = Fields(place=place, number=number, values=values, names=names)
-        columns = [name for name in _PROMPTS if row.get(name) is not None]
-        if columns:
-            prompt = row.prompt(columns[0])
+        column = row.prompt_column()
+        if column is not None:
+            prompt = row.prompt(column)
         elif row.get("chosen") is not None:
             prompt = chosen_and_rejected(row).prompt
         else:

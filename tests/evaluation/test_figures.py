@@ -191,7 +191,10 @@ def test_messages_without_a_role_are_refused() -> None:
     bad = Fields(
         place="rows row 1", number=0, values={"prompt": [{"role": "user"}]}, names=ColumnNames()
     )
-    with pytest.raises(DataError, match="a list of messages with role and content"):
+    with pytest.raises(
+        DataError,
+        match="column 'prompt': saw the keys role in message 0; need the keys role and content",
+    ):
         bad.prompt()
 
 

@@ -15,6 +15,20 @@ from rmrl.evaluation.items import Item
 USER = {"role": "user", "content": "Hi"}
 GOOD = {"role": "assistant", "content": "good"}
 BAD = {"role": "assistant", "content": "bad"}
+WEBGPT = {
+    "question": {"dataset": "eli5", "id": "7", "full_text": "Hi"},
+    "answer_0": "good",
+    "answer_1": "bad",
+}
+ARENA = {
+    "model_a": "x",
+    "model_b": "y",
+    "conversation_a": [USER, GOOD],
+    "conversation_b": [
+        {"role": "user", "content": [{"type": "text", "text": "Hi", "image": None}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "bad"}]},
+    ],
+}
 HH = "\n\nHuman: Hi\n\nAssistant:"
 
 
@@ -45,6 +59,18 @@ def read(row: dict[str, Any], *, needs_texts: bool = True) -> Item:
             "Hi",
             set(),
         ),
+        ({"question": "Hi", "chosen": "good", "rejected": "bad"}, "Hi", {0}),
+        ({"instruction": "Hi", "input": "", "chosen": "good", "rejected": "bad"}, "Hi", {0}),
+        ({"instruction": "Hi", "input": "x", "chosen": "good", "rejected": "bad"}, "Hi\n\nx", {0}),
+        ({"question": "?", "chosen": [USER, GOOD], "rejected": [USER, BAD]}, (USER,), {0}),
+        ({"prompt": "Hi", "chosen": "good", "rejected": "bad", "label": 1}, "Hi", {0}),
+        ({"messages": [USER, GOOD], "rejected_response": "bad"}, (USER,), {0}),
+        ({**WEBGPT, "score_0": 0.5, "score_1": -0.5}, "Hi", {0}),
+        ({**WEBGPT, "score_0": -0.25, "score_1": 0.25}, "Hi", {1}),
+        ({**WEBGPT, "score_0": 0.0, "score_1": 0.0}, "Hi", set()),
+        ({**ARENA, "winner": "model_a"}, (USER,), {0}),
+        ({**ARENA, "winner": "model_b"}, (USER,), {1}),
+        ({**ARENA, "winner": "tie (bothbad)"}, (USER,), set()),
         # A csv file's cells are text.
         (
             {
@@ -84,6 +110,8 @@ def test_recorded_verdicts_need_the_label_alone() -> None:
         ({"prompt": "Hi", "response_a": "good", "label": "A"}, "need 'response_b'"),
         ({"prompt": "Ho", "chosen": [USER, GOOD], "rejected": "bad"}, "one turn"),
         ({"chosen": [USER, GOOD], "rejected": [BAD]}, "the turns of chosen"),
+        ({**ARENA, "conversation_b": [BAD], "winner": "tie"}, "the turns of conversation_a"),
+        ({**ARENA, "winner": "x"}, "need one of model_a, model_b"),
         ({"prompt": "Hi", "chosen": [USER], "rejected": "bad"}, "end with the assistant's turn"),
     ],
 )

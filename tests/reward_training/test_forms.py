@@ -48,6 +48,8 @@ def read(tmp_path: Path, row: dict[str, Any], *, form: str = "pairs", **data: An
             },
             (USER, {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": "So"}),
         ),
+        ({"messages": [USER, GOOD], "rejected_response": "bad"}, (USER,)),
+        ({"question": "Hi", "chosen": "good", "rejected": "bad"}, "Hi"),
         ({"chosen": "\n\nHuman: Hi\n\ngood", "rejected": "\n\nHuman: Hi\n\nbad"}, "Human: Hi"),
     ],
 )
@@ -97,6 +99,24 @@ def test_two_responses_with_a_verdict(
             row(9, "good", "bad")
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {
+            "question": {"dataset": "eli5", "full_text": "Hi"},
+            "answer_0": "bad",
+            "answer_1": "good",
+            "score_0": -0.5,
+            "score_1": 0.5,
+        },
+        {"conversation_a": [USER, BAD], "conversation_b": [USER, GOOD], "winner": "model_b"},
+    ],
+)
+def test_comparisons_of_webgpt_and_the_arena(tmp_path: Path, row: dict[str, Any]) -> None:
+    example = read(tmp_path, row, form="two_responses")
+    assert (example.key, example.responses, example.ranks) == ("Hi", ("good", "bad"), (0, 1))
+
+
 def test_half_of_a_letter_is_read_as_in_scoring(tmp_path: Path) -> None:
     example = read(tmp_path, {"prompt": "Hi \ud83d", "chosen": [GOOD], "rejected": "\udc4d"})
     assert (example.prompt, example.responses) == ("Hi \ufffd", ("good", "\ufffd"))
@@ -129,6 +149,28 @@ def test_margin_source_and_columns_of_other_names(tmp_path: Path) -> None:
                 {"response": "good", "overall_score": 9},
                 {"response": "bad", "overall_score": 1},
             ],
+        },
+        {
+            "prompt": HH,
+            "answers": [
+                {"answer": "fair", "model": "x", "rank": 2},
+                {"answer": "bad", "model": "y", "rank": 6.0},
+                {"answer": "good", "model": "z", "rank": 1},
+            ],
+        },
+        {
+            "question": "Hi",
+            "answers": [
+                {"text": "good", "pm_score": 4, "selected": True},
+                {"text": "bad", "pm_score": -1, "selected": False},
+                {"text": "fair", "pm_score": 0, "selected": False},
+            ],
+        },
+        {
+            "prompt": "Hi",
+            "responses": ["good", "bad", "fair"],
+            "ranks": [0, 2, 1],
+            "answers": ["4"],
         },
     ],
 )

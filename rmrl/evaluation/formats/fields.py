@@ -10,11 +10,17 @@ from typing import Any
 
 from rmrl.data.column_names import ABSENT, ColumnNames
 from rmrl.data.dialogue import dialogue_turns
+from rmrl.data.problems import FieldError
+from rmrl.data.schema import as_messages
 from rmrl.errors import DataError
 from rmrl.types import Message
 
 Turns = str | tuple[Message, ...]
 """A text, or messages."""
+PROMPTS = (
+    "prompt", "instruction", "question.full_text", "question", "context", "input", "history",
+)  # fmt: skip
+"""Columns in which published sets have their prompts. The first that a row has counts."""
 _NEED_TURNS = "a text, or a list of messages with role and content"
 _TO_WRITE: Message = {"role": "assistant", "content": ""}
 """The last turn of a dialogue that ends with "Assistant:"."""
@@ -99,27 +105,31 @@ class Fields:
 
     def prompt(self, name: str = "prompt") -> Turns:
         """Return a text, or messages. A text that is a dialogue ("Human: ... Assistant:") becomes
-        its turns."""
+        its turns. An instruction is followed by the row's `input`."""
         value = self.wanted(name)
         if not isinstance(value, str):
             return self.messages(name, value)
         turns = dialogue_turns(value) or value
         if turns[-1:] == (_TO_WRITE,):
             return turns[:-1]
+        context = self.get("input", "") if name == "instruction" else ""
+        if context and turns == value:
+            return f"{value}\n\n{context}"
         return turns
+
+    def prompt_column(self) -> str | None:
+        """Return the one of `PROMPTS` that the prompt stands in, None without any."""
+        return next((name for name in PROMPTS if self.get(name) is not None), None)
 
     def messages(self, name: str, value: Any) -> tuple[Message, ...]:
         """Return messages, whose role and content count."""
-        messages: list[Message] = []
-        for turn in value if isinstance(value, list | tuple) else ():
-            match turn:
-                case {"role": str(role), "content": str(content)}:
-                    messages.append({"role": role, "content": content})
-                case _:
-                    raise self.wrong(name, value, _NEED_TURNS)
+        try:
+            messages = as_messages(value, self.names.at(name))
+        except FieldError as error:
+            raise DataError(f"{self.place}, {error}") from error
         if not messages:
             raise self.wrong(name, value, _NEED_TURNS)
-        return tuple(messages)
+        return tuple({"role": turn["role"], "content": turn["content"]} for turn in messages)
 
     def key(self) -> str:
         """Return the row's id as text. Its number where it has none."""

@@ -36,14 +36,10 @@ class PandaLM(Format):
         votes = [row.one_of(f"annotator{number}", PAIR_LABELS) for number in (1, 2, 3)]
         good = Counter(votes).most_common(1)[0][0]
         source = str(row.get("motivation_app", "all"))
-        prompt = row.text("instruction")
-        context = str(row.get("input", ""))
-        if context:
-            prompt += f"\n\n{context}"
         return Item(
             id=row.key(),
             subset=source,
-            prompt=prompt,
+            prompt=row.prompt("instruction"),
             responses=(row.text("response1"), row.text("response2")),
             comparisons=(Comparison(subset=source, candidates=(0, 1), good=good),),
             votes=tuple(vote or _BOTH for vote in votes),

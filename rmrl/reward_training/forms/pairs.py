@@ -1,7 +1,8 @@
 """Pairs, a better and a worse response: columns as the format `pairs` of `rmrl eval` has them.
 
-chosen, rejected        with prompt, or with conversations or texts that begin alike
-margin                  a number, where it is there: by how much the better is better
+chosen, rejected                with prompt, or with conversations or texts that begin alike
+messages, rejected_response     as ms-swift has them
+margin                          a number, where it is there: by how much the better is better
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from rmrl.reward_training.forms.form import Form, source_of
 class Pairs(Form):
     """`chosen` comes first."""
 
-    columns: ClassVar[tuple[tuple[str, ...], ...]] = (("chosen", "rejected"),)
+    columns: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("chosen", "rejected"),
+        ("messages", "rejected_response"),
+    )
 
     def example(self, row: Fields) -> Example:
         """Return the pair. Raises DataError also where the two belong to different prompts."""

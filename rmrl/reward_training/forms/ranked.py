@@ -4,12 +4,13 @@ prompt, responses, ranks            0 is the best
 prompt, responses, scores           the highest is the best
 context, completions                as NeMo RL reads them: messages, [{rank, completion: [...]}]
 instruction, completions            as UltraFeedback has them: [{response, overall_score}]
+prompt, answers                     as Nectar has them: [{answer, rank}]
+question, answers                   as Stack Exchange's preferences: [{text, pm_score}]
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rmrl.config.numbers import is_number
 from rmrl.evaluation.formats.fields import Fields, Turns
@@ -17,7 +18,11 @@ from rmrl.evaluation.formats.response_text import response_of
 from rmrl.reward_training.example import Example
 from rmrl.reward_training.forms.form import Form, source_of
 
-_NEED = "a list of objects with completion and rank, or with response and overall_score"
+_OBJECTS = ("completions", "answers")
+_NEED = (
+    "a list of objects with completion or answer and rank, with response and overall_score, or with"
+    " text and pm_score"
+)
 
 
 class Ranked(Form):
@@ -28,12 +33,15 @@ class Ranked(Form):
         ("prompt", "responses", "scores"),
         ("context", "completions"),
         ("instruction", "completions"),
+        ("prompt", "answers"),
+        ("question", "answers"),
     )
 
     def example(self, row: Fields) -> Example:
         """Return the list. Raises DataError for lists with other lengths, or with one response."""
-        if row.get("completions") is not None:
-            prompt, responses, ranks = _completions(row)
+        objects = next((name for name in _OBJECTS if row.get(name) is not None), "")
+        if objects and row.get("responses") is None:
+            prompt, responses, ranks = _objects(row, objects)
         else:
             prompt = row.prompt()
             responses = [
@@ -62,21 +70,23 @@ def _ranks_of(row: Fields) -> list[float]:
     return [-score for score in row.numbers("scores")]
 
 
-def _completions(row: Fields) -> tuple[Turns, list[str], list[float]]:
-    """Return a row's prompt, responses and ranks, where it has objects."""
-    name = "context" if row.get("context") is not None else "instruction"
-    prompt = row.prompt(name)
+def _objects(row: Fields, column: str) -> tuple[Turns, list[str], list[float]]:
+    """Return a row's prompt, responses and ranks, where `column` has objects."""
+    prompt = row.prompt(row.prompt_column() or "prompt")
     responses: list[str] = []
     ranks: list[float] = []
-    completions: Sequence[Any] = row.need("completions")
-    for each in completions:
+    for each in row.need(column):
         match each:
-            case {"rank": rank, "completion": completion} if is_number(rank):
-                responses.append(response_of(row, "completions", completion, prompt))
-                ranks.append(float(rank))
-            case {"response": str(response), "overall_score": score} if is_number(score):
-                responses.append(response)
-                ranks.append(-float(score))
+            case {"rank": rank, "completion": response} if is_number(rank):
+                place = float(rank)
+            case {"rank": rank, "answer": str(response)} if is_number(rank):
+                place = float(rank)
+            case {"overall_score": score, "response": str(response)} if is_number(score):
+                place = -float(score)
+            case {"pm_score": score, "text": str(response)} if is_number(score):
+                place = -float(score)
             case _:
-                raise row.wrong("completions", each, _NEED)
+                raise row.wrong(column, each, _NEED)
+        responses.append(response_of(row, column, response, prompt))
+        ranks.append(place)
     return prompt, responses, ranks
