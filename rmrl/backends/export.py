@@ -218,6 +218,11 @@ class _Source:
         files = {header.name: header.file for header in tensor_headers(str(self.saved.model.path))}
         for name, buffer in buffers.items():
             (stored,) = self.stored.of(name, buffer)
+            if stored not in files:
+                raise CheckpointError(
+                    f"'{self.saved.model.path}' lacks '{stored}', which its model has beside its"
+                    " parameters: set base=<a folder or hub id with all tensors>"
+                )
             with safe_open(files[stored], framework="pt") as file:
                 buffers[name] = file.get_tensor(stored)
         return buffers

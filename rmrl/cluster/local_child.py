@@ -19,11 +19,14 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
+from rmrl.cluster.process_tree import end_after
 from rmrl.errors import InfrastructureError, RmrlError
 from rmrl.registry import load_attribute
 from rmrl.startup import quick_imports
 
 REPORT_S = 1.0
+GRACE_S = 10.0
+"""Seconds that a call may go on for after the parent has ended."""
 MAKE = ""
 """Stands for a method: build the object."""
 BOOT = """import sys, json
@@ -37,6 +40,8 @@ import_module(sys.argv[3]).main(int(sys.argv[2]))"""
 def main(descriptor: int) -> None:
     """Answer calls until the parent hangs up."""
     os.set_inheritable(descriptor, False)
+    # Nobody waits for the answer then, and the next run needs the memory.
+    threading.Thread(target=end_after, args=(descriptor, GRACE_S), daemon=True).start()
     with Connection(descriptor) as parent, suppress(EOFError, ConnectionError):
         serve(parent)
 

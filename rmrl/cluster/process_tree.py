@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import select
+import signal
 import time
 from collections.abc import Sequence
 
@@ -55,6 +58,16 @@ async def end_family(family: Sequence[psutil.Process], *, ends_by_itself_s: floa
                 with contextlib.suppress(psutil.Error):
                     member.kill()
             await asyncio.sleep(_POLL_S)
+
+
+def end_after(descriptor: int, grace_s: float) -> None:
+    """Wait until the other end of a socket is closed, and `grace_s` seconds, then kill this process
+    if it has not ended by itself."""
+    socket = select.poll()
+    socket.register(descriptor, 0)  # that it is closed is always told
+    socket.poll()
+    time.sleep(grace_s)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _lives(process: psutil.Process) -> bool:

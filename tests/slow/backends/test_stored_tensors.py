@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from rmrl.backends.export import export
+from rmrl.errors import CheckpointError
 from tests.backends.policies import engine, make_batch, make_settings, write_policy
 from tests.models.test_stored_tensors import model_of
 
@@ -46,3 +47,9 @@ def test_names_and_buffers_are_those_of_the_checkpoint(family: str, tmp_path: Pa
     assert written.keys() == before.keys()
     for name, tensor in written.items():
         assert torch.equal(tensor, weights[name] if name in bias else weights[name].bfloat16())
+
+    if bias:
+        rest = {name: tensor for name, tensor in before.items() if name not in bias}
+        save_file(rest, tmp_path / "policy" / "model.safetensors", metadata={"format": "pt"})
+        with pytest.raises(CheckpointError, match=f"lacks '{bias[0]}'"):
+            export(tmp_path / "saved", tmp_path / "again", dtype="bfloat16")

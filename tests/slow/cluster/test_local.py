@@ -100,14 +100,16 @@ async def test_kill_ends_process_and_children_in_the_middle_of_a_call(tmp_path: 
 
 
 @pytest.mark.alone
-def test_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("call", ["", "await process.call('sleep', 600, timeout_s=600)"])
+def test_it_ends_when_its_parent_is_killed_even_in_the_middle_of_a_call(call: str) -> None:
     program = (
         "import asyncio, os, signal\n"
         "from rmrl.cluster.local import LocalHost\n"
         "async def go():\n"
         f"    process = await LocalHost().spawn('{PARTS}:Counter', {{}}, name='c')\n"
         "    print(process.pid, flush=True)\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    asyncio.get_running_loop().call_later(1, os.kill, os.getpid(), signal.SIGKILL)\n"
+        f"    {call or 'await asyncio.sleep(600)'}\n"
         "asyncio.run(go())\n"
     )
     done = subprocess.run(
