@@ -8,13 +8,9 @@ preference training and reward evaluation.
 
 Layouts, recognised by their columns:
 
-    prompt, chosen, rejected        texts or message lists; responses may repeat the prompt
-                                    (UltraFeedback). Instead of prompt:
-                                    instruction (+ input), question, messages
-    chosen, rejected                whole dialogues: message lists, or texts with "\n\nHuman:" and
-                                    "\n\nAssistant:" (HH)
-    output_1, output_2, label       label 1 or 2 is the better one (LLMBar); also response_1,
-                                    response_2 with label
+    chosen, rejected                and all other layouts that `rmrl eval` reads as pairs: those of
+                                    HH, UltraFeedback, HelpSteer 2 and 3, PKU-SafeRLHF, SHP, WebGPT,
+                                    Chatbot Arena, LLMBar, ms-swift (docs/training-rewards.md)
     response_1, response_2,         votes 1, 2 or 0 for a tie (PandaLM); kept if all annotators
     annotators                      prefer the same response
     best, losers                    one better response and several worse ones (RMB): one pair per
@@ -22,174 +18,107 @@ Layouts, recognised by their columns:
 
 Columns written: prompt (messages), chosen and rejected (lists of one assistant message: TRL's
 conversational layout), responses (both texts, the chosen one first, as `rmrl score` reads them),
-data_source, extra_info. Pairs of equal responses, pairs on which annotators disagree, pairs whose
-better response is empty, and dialogues that differ before their last turn are left out and counted.
+data_source, extra_info. Pairs of equal responses, ties, pairs on which annotators disagree, pairs
+whose better response is empty, and dialogues that differ before their last turn are left out and
+counted.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmrl.data import prepare
+from rmrl.data.column_names import ColumnNames
 from rmrl.data.dialogue import dialogue_turns
-from rmrl.data.problems import FieldError, shown
-from rmrl.data.schema import as_messages
 from rmrl.data.sources import SPLITS, HubNames, Record
 from rmrl.errors import DataError
+from rmrl.evaluation.formats.fields import Fields, Turns
+from rmrl.evaluation.formats.pairs import LAYOUTS, labelled_pair
 from rmrl.exit import exit_code
 from rmrl.types import Message
 
-Turns = tuple[Message, ...]
 Pair = Mapping[str, Any]
-"""prompt: Turns; chosen, rejected: str; extra: other fields of the record."""
+"""prompt: a tuple of messages; chosen, rejected: str; extra: other fields of the record."""
 
-PROMPT_FIELDS = ("prompt", "instruction", "question", "messages")
-NUMBERED = (("output_1", "output_2"), ("response_1", "response_2"))
+CONVERSATIONS = (("chosen", "rejected"), ("conversation_a", "conversation_b"))
+KNOWN = (*LAYOUTS, ("chosen", "rejected"), ("messages", "rejected_response"))
 KEPT = ("id", "subset", "category", "source")
 """Fields that go to extra_info where a record has them."""
 
 
-def pairs_of(record: Mapping[str, Any]) -> list[Pair]:
-    """Return the pairs of one record: one, several (`losers`), or none. Raises FieldError."""
-    pairs: list[Pair] = []
-    for better, worse in _sides(record):
-        prompt = _prompt(record)
-        if prompt is None:
-            prompt = _shared_prompt(better, worse)
-            if not len(better.turns) == len(worse.turns) == len(prompt) + 1:
-                continue
-        chosen = better.response(prompt)
-        rejected = worse.response(prompt)
-        if chosen != rejected and chosen.strip():
-            extra = {name: str(record[name]) for name in KEPT if record.get(name) is not None}
-            pairs.append({"prompt": prompt, "chosen": chosen, "rejected": rejected, "extra": extra})
-    return pairs
+def pairs_of(row: Fields) -> list[Pair]:
+    """Return the pairs of one record: one, several (`losers`), or none. Raises DataError."""
+    if _part_early(row):
+        return []
+    extra = {name: str(row.get(name)) for name in KEPT if row.get(name) is not None}
+    return [
+        {"prompt": _messages(row, prompt), "chosen": chosen, "rejected": rejected, "extra": extra}
+        for prompt, chosen, rejected in _ordered(row)
+        if chosen != rejected and chosen.strip()
+    ]
 
 
-class Side(NamedTuple):
-    """The better or the worse response of a pair, with the column that holds it."""
-
-    column: str
-    value: Any
-
-    @property
-    def turns(self) -> Turns:
-        """Messages of the value. Raises FieldError."""
-        return turns_of(self.value, self.column)
-
-    def response(self, prompt: Turns) -> str:
-        """Return the text that follows the prompt. Raises FieldError."""
-        turns = self.turns
-        if len(turns) == 1 and not isinstance(self.value, list):
-            return turns[0]["content"]
-        rest = turns[len(prompt) :] if turns[: len(prompt)] == prompt else turns
-        if len(rest) != 1 or rest[0]["role"] != "assistant":
-            roles = ", ".join(turn["role"] for turn in rest) or "none"
-            raise FieldError(
-                self.column,
-                saw=f"messages after the prompt: {roles}",
-                need="one assistant message after the prompt",
-                todo="correct or drop the row",
-            )
-        return rest[0]["content"]
-
-
-def _sides(record: Mapping[str, Any]) -> Iterator[tuple[Side, Side]]:
-    """Yield (better, worse) of each pair."""
-    if "chosen" in record and "rejected" in record:
-        yield Side("chosen", record["chosen"]), Side("rejected", record["rejected"])
-        return
-    if "best" in record and "losers" in record:
-        losers = record["losers"]
-        if not isinstance(losers, list) or not losers:
-            raise FieldError(
-                "losers",
-                saw=shown(losers),
-                need="a list of responses",
-                todo="correct or drop the row",
-            )
+def _ordered(row: Fields) -> Iterator[tuple[Turns, str, str]]:
+    """Yield (prompt, better, worse) of each pair."""
+    if row.get("losers") is not None:
+        losers = row.texts("losers")
+        if not losers:
+            raise row.wrong("losers", losers, "a list of responses")
+        prompt = row.prompt(row.prompt_column() or "prompt")
         for loser in losers:
-            yield Side("best", record["best"]), Side("losers", loser)
-        return
-    for first, second in NUMBERED:
-        if first in record and second in record:
-            winner = _winner(record)
-            first_side = Side(first, record[first])
-            second_side = Side(second, record[second])
-            if winner == 1:
-                yield first_side, second_side
-            elif winner == 2:
-                yield second_side, first_side
-            return
-    names = ", ".join(map(str, record)) or "(none)"
-    raise FieldError(
-        "chosen",
-        saw=f"only the columns {names}",
-        need="a layout that --help lists",
-        todo="rename the columns",
-    )
+            yield prompt, row.text("best"), loser
+    elif row.get("annotators") is not None:
+        votes = row.numbers("annotators")
+        if not set(votes) <= {0, 1, 2}:
+            raise row.wrong("annotators", votes, "1 or 2 (0: a tie) from each annotator")
+        better = int(votes[0])
+        if better and len(set(votes)) == 1:
+            prompt = row.prompt(row.prompt_column() or "prompt")
+            yield prompt, row.text(f"response_{better}"), row.text(f"response_{3 - better}")
+    else:
+        if not any(set(names) <= row.values.keys() for names in KNOWN):
+            raise DataError(
+                f"{row.place}: saw only the columns {', '.join(row.values)}; need a layout that"
+                " --help lists; rename the columns"
+            )
+        prompt, responses, good = labelled_pair(row)
+        for better in good:
+            yield prompt, responses[better], responses[1 - better]
 
 
-def _winner(record: Mapping[str, Any]) -> int:
-    """Return 1 or 2; 0 for a tie and where annotators disagree. Raises FieldError."""
-    column = "annotators" if record.get("annotators") is not None else "label"
-    value: Any = record.get(column)
-    votes: list[Any] = value if isinstance(value, list) else [value]
-    if not votes or any(isinstance(vote, bool) or vote not in (0, 1, 2) for vote in votes):
-        raise FieldError(
-            column,
-            saw=shown(value),
-            need="1 or 2 (0: a tie), or a list of them",
-            todo="correct or drop the row",
-        )
-    return int(votes[0]) if len(set(votes)) == 1 else 0
+def _part_early(row: Fields) -> bool:
+    """Whether two dialogues that begin with the same message differ before their last ones."""
+    if row.get("prompt") is not None:
+        return False
+    for names in CONVERSATIONS:
+        first, second = (_turns(row, name) for name in names)
+        if first[:1] == second[:1] and first[:-1] != second[:-1]:
+            return True
+    return False
 
 
-def _prompt(record: Mapping[str, Any]) -> Turns | None:
-    """Return the prompt in a column of its own, None without one."""
-    column = next(filter(record.get, PROMPT_FIELDS), None)
-    if column is None:
-        return None
-    value = record[column]
-    if column == "instruction" and record.get("input"):
-        value = f"{value}\n\n{record['input']}"
-    turns = turns_of(value, column)
-    if column == "messages" and turns[-1]["role"] == "assistant":
-        return turns[:-1]  # UltraFeedback's `messages` is the prompt with the chosen answer
-    return turns
+def _turns(row: Fields, name: str) -> tuple[Message, ...]:
+    """Return a dialogue's messages, () where the column holds none."""
+    value = row.get(name)
+    if isinstance(value, str):
+        return dialogue_turns(value)
+    return row.messages(name, value) if isinstance(value, list) else ()
 
 
-def _shared_prompt(better: Side, worse: Side) -> Turns:
-    """Return the longest beginning that both dialogues share, with a message left in each."""
-    messages = list(zip(better.turns[:-1], worse.turns[:-1], strict=False))
-    prompt = [first for first, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], messages)]
+def _messages(row: Fields, prompt: Turns) -> tuple[Message, ...]:
+    """Return the prompt as messages. Raises DataError for an empty one."""
     if not prompt:
-        raise FieldError(
-            better.column,
-            saw=f"dialogues whose first messages differ: {shown(better.value)}",
-            need=f"dialogues with a common first message, or a column {', '.join(PROMPT_FIELDS)}",
-            todo="add the prompt",
+        raise DataError(
+            f"{row.place}: saw responses without a prompt; need a column prompt, instruction,"
+            " question or messages, or dialogues that begin alike; add the prompt"
         )
-    return tuple(prompt)
-
-
-def turns_of(value: Any, column: str) -> Turns:
-    """Check a list of messages; split a text into its Human and Assistant turns, or convert it to
-    one message. Raises FieldError."""
-    if isinstance(value, bool | int | float):
-        value = str(value)  # the answer "True" is a JSON boolean in some published files
-        return as_messages(value, column)
-    if not isinstance(value, str):
-        return as_messages(value, column)
-    turns = dialogue_turns(value) or ({"role": "user", "content": value},)
-    if turns[-1] == {"role": "assistant", "content": ""} and column in PROMPT_FIELDS:
-        return turns[:-1]
-    return turns
+    if isinstance(prompt, str):
+        return ({"role": "user", "content": prompt},)
+    return prompt
 
 
 def make_row(pair: Pair, /, *, split: str, index: int, where: str, name: str) -> dict[str, Any]:
@@ -208,18 +137,16 @@ def make_row(pair: Pair, /, *, split: str, index: int, where: str, name: str) ->
 def pair_records(records: Iterable[Record], split: str) -> Iterator[Record]:
     """Yield each pair with the location of its record; print the number of records without one."""
     without_pair = 0
-    for where, record in records:
-        try:
-            pairs = pairs_of(record)
-        except FieldError as error:
-            raise DataError(f"{where}, {error}") from error
+    names = ColumnNames()
+    for number, (where, record) in enumerate(records):
+        pairs = pairs_of(Fields(place=where, number=number, values=record, names=names))
         without_pair += not pairs
         for pair in pairs:
             yield where, pair
     if without_pair:
         print(
-            f"{split}: {without_pair} rows left out: annotators disagree, both responses are equal,"
-            " the better one is empty, or the dialogues differ before their last turn"
+            f"{split}: {without_pair} rows left out: ties, annotators disagree, both responses are"
+            " equal, the better one is empty, or the dialogues differ before their last turn"
         )
 
 

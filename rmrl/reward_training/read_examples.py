@@ -12,7 +12,7 @@ from rmrl.data.column_names import ColumnNames
 from rmrl.data.surrogates import replaced
 from rmrl.errors import DataError
 from rmrl.evaluation.formats.fields import Fields
-from rmrl.evaluation.formats.pairs import chosen_and_rejected
+from rmrl.evaluation.formats.pairs import labelled_pair
 from rmrl.evaluation.read_items import raw_rows
 from rmrl.reward_training.example import Example
 from rmrl.reward_training.forms import FORMS, form_of
@@ -92,8 +92,8 @@ def prompts_in(files: object, data: RewardDataConfig) -> set[str]:
         column = row.prompt_column()
         if column is not None:
             prompt = row.prompt(column)
-        elif row.get("chosen") is not None:
-            prompt = chosen_and_rejected(row).prompt
+        elif row.get("chosen", row.get("conversation_a")) is not None:
+            prompt = labelled_pair(row).prompt
         else:
             saw = ", ".join(map(str, values))
             raise DataError(

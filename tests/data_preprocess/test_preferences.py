@@ -9,8 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from rmrl.config.schema import ScoreDataConfig
-from rmrl.data.problems import FieldError
+from rmrl.data.column_names import ColumnNames
 from rmrl.data.responses import answered_rows
+from rmrl.errors import DataError
+from rmrl.evaluation.formats.fields import Fields
 from tests.inputs import write_lines
 from tests.scripts import load_script
 
@@ -35,6 +37,11 @@ def said(pairs: list[dict[str, Any]]) -> list[tuple[list[str], str, str]]:
         ([f"{turn['role']}: {turn['content']}" for turn in p["prompt"]], p["chosen"], p["rejected"])
         for p in pairs
     ]
+
+
+def pairs_of(preferences: ModuleType, record: dict[str, Any]) -> list[dict[str, Any]]:
+    row = Fields(place="x.jsonl row 7", number=7, values=record, names=ColumnNames())
+    return preferences.pairs_of(row)
 
 
 ONE_QUESTION = [(["user: q"], "good", "bad")]
@@ -76,7 +83,7 @@ ONE_QUESTION = [(["user: q"], "good", "bad")]
                 "response_2": "bad",
                 "annotators": [1, 1],
             },
-            [(["user: q"], "True", "bad")],
+            [(["user: q"], "true", "bad")],
         ),
         (
             {"messages": [USER], "best": "good", "losers": ["bad", "worse"]},
@@ -91,6 +98,19 @@ ONE_QUESTION = [(["user: q"], "good", "bad")]
             [(["user: q"], "q", "bad")],
         ),  # an echo is a response
         ({"prompt": "q", "chosen": "good", "rejected": ""}, [(["user: q"], "good", "")]),
+        (
+            {"context": [USER], "response1": "bad", "response2": "good", "overall_preference": 2},
+            ONE_QUESTION,
+        ),
+        (
+            {
+                "conversation_a": [USER, GOOD],
+                "conversation_b": [USER, BAD],
+                "winner": "model_a",
+            },
+            ONE_QUESTION,
+        ),
+        ({"messages": [USER, GOOD], "rejected_response": "bad"}, ONE_QUESTION),
         # No pair: people disagree, saw a tie, the responses are equal, the better one is empty.
         ({"instruction": "q", "response_1": "a", "response_2": "b", "annotators": [1, 2, 1]}, []),
         ({"instruction": "q", "response_1": "a", "response_2": "b", "label": 0}, []),
@@ -98,44 +118,61 @@ ONE_QUESTION = [(["user: q"], "good", "bad")]
         ({"prompt": "q", "chosen": " ", "rejected": "bad"}, []),
         # HH has a few dialogues that part before their last turn.
         ({"chosen": HH + " good", "rejected": HH + " bad\n\nHuman: so?\n\nAssistant: no"}, []),
+        # So do most of the arena's dialogues with several turns.
+        (
+            {
+                "conversation_a": [USER, GOOD, USER, GOOD],
+                "conversation_b": [USER, BAD, USER, BAD],
+                "winner": "model_a",
+            },
+            [],
+        ),
     ],
 )
 def test_layouts(preferences: ModuleType, record: dict[str, Any], expected: list[Any]):
-    assert said(preferences.pairs_of(record)) == expected
+    assert said(pairs_of(preferences, record)) == expected
 
 
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        ({"winner": 1}, "column 'chosen': saw only the columns winner"),
+        ({"winner": 1}, ": saw only the columns winner; need a layout that --help lists"),
         (
             {"prompt": "q", "chosen": [USER, GOOD, USER], "rejected": "bad"},
-            "column 'chosen': saw messages after the prompt: assistant",
+            ", 'chosen': saw [{'role': 'user'",
         ),
         (
             {"chosen": [USER, GOOD], "rejected": [GOOD, BAD]},
-            "column 'chosen': saw dialogues whose first messages differ",
+            ", 'rejected': saw [{'role': 'assistant', 'content': 'good'}",
         ),
-        ({"prompt": "q", "chosen": "good", "rejected": 3.5j}, "column 'rejected'"),
+        ({"prompt": "q", "chosen": "good", "rejected": 3.5j}, ", column 'rejected': saw 3.5j"),
         (
             {"instruction": "q", "output_1": "a", "output_2": "b", "label": 3},
-            "column 'label': saw 3 (int)",
+            ", 'label': saw 3; need one of A, a, 1, 1",
         ),
         (
             {"instruction": "q", "output_1": "a", "output_2": "b", "label": None},
-            "column 'label': saw None",
+            ", 'label': saw None; need a value",
         ),
-        ({"messages": [USER], "best": "good", "losers": []}, "column 'losers'"),
+        (
+            {"instruction": "q", "response_1": "a", "response_2": "b", "annotators": [1, 3]},
+            ", 'annotators': saw (1.0, 3.0); need 1 or 2 (0: a tie) from each annotator",
+        ),
+        ({"chosen": "good", "rejected": "bad"}, ": saw responses without a prompt"),
+        (
+            {"messages": [USER], "best": "good", "losers": []},
+            ", 'losers': saw (); need a list of responses",
+        ),
         (
             {"prompt": [{"from": "human", "value": "q"}], "chosen": "a", "rejected": "b"},
-            "column 'prompt': saw the keys from, value",
+            ", column 'prompt': saw the keys from, value",
         ),
     ],
 )
 def test_malformed_records(preferences: ModuleType, record: dict[str, Any], words: str):
-    with pytest.raises(FieldError) as caught:
-        preferences.pairs_of(record)
-    assert words in str(caught.value)
+    with pytest.raises(DataError) as caught:
+        pairs_of(preferences, record)
+    assert f"x.jsonl row 7{words}" in str(caught.value)
 
 
 def write(path: Path, *records: dict[str, Any]) -> str:
@@ -191,7 +228,9 @@ def test_a_malformed_row_is_named_and_nothing_is_written(
         {"prompt": "q", "winner": "a"},
     )
     assert preferences.main(["--source", source, "--out", str(tmp_path / "out")]) == 6
-    assert f"{source} row 1 (line 2), column 'chosen'" in capsys.readouterr().err
+    assert (
+        f"{source} row 1 (line 2): saw only the columns prompt, winner" in capsys.readouterr().err
+    )
     assert not (tmp_path / "out").exists()
 
 

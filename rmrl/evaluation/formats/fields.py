@@ -19,6 +19,7 @@ Turns = str | tuple[Message, ...]
 """A text, or messages."""
 PROMPTS = (
     "prompt", "instruction", "question.full_text", "question", "context", "input", "history",
+    "messages",
 )  # fmt: skip
 """Columns in which published sets have their prompts. The first that a row has counts."""
 _NEED_TURNS = "a text, or a list of messages with role and content"
@@ -105,10 +106,14 @@ class Fields:
 
     def prompt(self, name: str = "prompt") -> Turns:
         """Return a text, or messages. A text that is a dialogue ("Human: ... Assistant:") becomes
-        its turns. An instruction is followed by the row's `input`."""
+        its turns. An instruction is followed by the row's `input`. Of `messages` a last turn of the
+        assistant is no part."""
         value = self.wanted(name)
         if not isinstance(value, str):
-            return self.messages(name, value)
+            turns = self.messages(name, value)
+            if name == "messages" and turns[-1]["role"] == "assistant":
+                return turns[:-1]
+            return turns
         turns = dialogue_turns(value) or value
         if turns[-1:] == (_TO_WRITE,):
             return turns[:-1]
