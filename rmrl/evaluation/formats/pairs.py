@@ -7,7 +7,8 @@ chosen, rejected                                texts or messages; the responses
                                                 ("Human: ... Assistant: ...", HH) or by lines
 messages, rejected_response                     ms-swift: the messages end with the better one
 response_a, response_b, label                   A, B or tie (also 1, 2 and 0)
-output_1, output_2, label                       the same labels; also response_1, response_2
+output_1, output_2, label                       the same labels
+response_1, response_2, label                   the same labels
 response1, response2, overall_preference        HelpSteer3: -3 to 3, below 0 the first is better
 response_1, response_2, preference_strength     HelpSteer2: the same
 response_0, response_1, better_response_id      PKU-SafeRLHF: 0 or 1
@@ -17,7 +18,7 @@ conversation_a, conversation_b, winner          Chatbot Arena: model_a, model_b 
 prompt                                          a text or messages; else an instruction (with its
                                                 input), a question, a context, an input, a history
                                                 or messages
-subset, id, ground_truth, data_source               where they are there
+subset, id, ground_truth, data_source           where they are there
 """
 
 from __future__ import annotations
