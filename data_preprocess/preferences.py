@@ -92,8 +92,6 @@ def _ordered(row: Fields) -> Iterator[tuple[Turns, str, str]]:
 
 def _part_early(row: Fields) -> bool:
     """Whether two dialogues that begin with the same message differ before their last ones."""
-    if row.get("prompt") is not None:
-        return False
     for names in CONVERSATIONS:
         first, second = (_turns(row, name) for name in names)
         if first[:1] == second[:1] and first[:-1] != second[:-1]:

@@ -29,6 +29,8 @@ ARENA = {
         {"role": "assistant", "content": [{"type": "text", "text": "bad"}]},
     ],
 }
+SYSTEM = {"role": "system", "content": "Be kind."}
+SECOND = {"role": "user", "content": "And?"}
 HH = "\n\nHuman: Hi\n\nAssistant:"
 
 
@@ -47,6 +49,21 @@ def read(row: dict[str, Any], *, needs_texts: bool = True) -> Item:
         ({"prompt": "Hi", "chosen": [GOOD], "rejected": "bad"}, "Hi", {0}),
         ({"prompt": "Hi", "chosen": [USER, GOOD], "rejected": [USER, BAD]}, "Hi", {0}),
         ({"chosen": [USER, GOOD], "rejected": [USER, BAD]}, (USER,), {0}),
+        # The conversations have more than the prompt: a system turn, a dialogue that begins so.
+        (
+            {"prompt": "Hi", "chosen": [SYSTEM, USER, GOOD], "rejected": [SYSTEM, USER, BAD]},
+            (SYSTEM, USER),
+            {0},
+        ),
+        (
+            {
+                "prompt": "Hi",
+                "chosen": [USER, GOOD, SECOND, GOOD],
+                "rejected": [USER, GOOD, SECOND, BAD],
+            },
+            (USER, GOOD, SECOND),
+            {0},
+        ),
         ({"chosen": f"{HH} good", "rejected": f"{HH} bad"}, (USER,), {0}),
         ({"prompt": HH, "response_a": "good", "response_b": "bad", "label": "B"}, (USER,), {1}),
         (
@@ -112,6 +129,7 @@ def test_recorded_verdicts_need_the_label_alone() -> None:
         ({"chosen": [USER, GOOD], "rejected": [BAD]}, "the turns of chosen"),
         ({**ARENA, "conversation_b": [BAD], "winner": "tie"}, "the turns of conversation_a"),
         ({**ARENA, "winner": "x"}, "need one of model_a, model_b"),
+        ({"prompt": "Hi", "chosen": [SYSTEM, USER, GOOD], "rejected": [USER, BAD]}, "one turn"),
         ({"prompt": "Hi", "chosen": [USER], "rejected": "bad"}, "end with the assistant's turn"),
     ],
 )

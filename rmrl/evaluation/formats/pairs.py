@@ -30,7 +30,7 @@ from typing import Any, ClassVar, NamedTuple
 from rmrl.data.dialogue import ANSWER, dialogue_turns
 from rmrl.evaluation.formats.fields import Fields, Turns
 from rmrl.evaluation.formats.form import Format
-from rmrl.evaluation.formats.response_text import response_of, split_turns
+from rmrl.evaluation.formats.response_text import goes_on, response_of, split_turns
 from rmrl.evaluation.items import Comparison, Item
 from rmrl.evaluation.judgements import TieRule
 
@@ -143,12 +143,14 @@ def _prompt_and_responses(row: Fields, *names: str) -> tuple[Turns, tuple[str, s
     """Return the prompt, empty without one, and both responses. Raises DataError where they are
     conversations that part before their last turns."""
     first, second = (row.wanted(name) for name in names)
-    if row.get("prompt") is not None:
-        prompt = row.prompt()
-        response = response_of(row, names[0], first, prompt)
-        return prompt, (response, response_of(row, names[1], second, prompt))
     before, response = split_turns(row, names[0], first)
     before_other, other = split_turns(row, names[1], second)
+    if row.get("prompt") is not None:
+        prompt = row.prompt()
+        if before == before_other and goes_on(before, prompt):
+            return before, (response, other)
+        response = response_of(row, names[0], first, prompt)
+        return prompt, (response, response_of(row, names[1], second, prompt))
     if before != before_other:
         need = f"the turns of {names[0]} but for the last one, or a prompt column"
         raise row.wrong(names[1], second, need)

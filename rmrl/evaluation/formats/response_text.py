@@ -12,12 +12,23 @@ def response_of(row: Fields, name: str, value: Any, prompt: Turns) -> str:
     """Return a response, whose messages may repeat the prompt. Raises DataError where they hold
     other turns beside the assistant's last one."""
     before, response = split_turns(row, name, value)
-    whole = prompt
-    if isinstance(prompt, str):
-        whole = ({"role": "user", "content": prompt},)
-    if before not in ((), whole):
+    if before not in ((), _turns(prompt)):
         raise row.wrong(name, value, "one turn of the assistant beside a prompt")
     return response
+
+
+def goes_on(before: tuple[Message, ...], prompt: Turns) -> bool:
+    """Whether a conversation's turns are more than the prompt, and begin or end with it: a system
+    turn, or a dialogue whose first or last question is the prompt."""
+    turns = _turns(prompt)
+    count = len(turns)
+    return len(before) > count and turns in (before[:count], before[-count:])
+
+
+def _turns(prompt: Turns) -> tuple[Message, ...]:
+    if isinstance(prompt, str):
+        return ({"role": "user", "content": prompt},)
+    return prompt
 
 
 def split_turns(row: Fields, name: str, value: Any) -> tuple[tuple[Message, ...], str]:
