@@ -10,7 +10,7 @@ Layouts, recognised by their columns:
 
     chosen, rejected                and all other layouts that `rmrl eval` reads as pairs: those of
                                     HH, UltraFeedback, HelpSteer 2 and 3, PKU-SafeRLHF, SHP, WebGPT,
-                                    Chatbot Arena, LLMBar, ms-swift (docs/training-rewards.md)
+                                    Chatbot Arena, PPE, LLMBar, ms-swift (docs/training-rewards.md)
     response_1, response_2,         votes 1, 2 or 0 for a tie (PandaLM); kept if all annotators
     annotators                      prefer the same response
     best, losers                    one better response and several worse ones (RMB): one pair per

@@ -88,6 +88,27 @@ def read(row: dict[str, Any], *, needs_texts: bool = True) -> Item:
         ({**ARENA, "winner": "model_a"}, (USER,), {0}),
         ({**ARENA, "winner": "model_b"}, (USER,), {1}),
         ({**ARENA, "winner": "tie (bothbad)"}, (USER,), set()),
+        (
+            {
+                "instruction": "Hi",
+                "input": "",
+                "output_1": "good",
+                "output_2": "bad",
+                "preference": 1.0,
+            },
+            "Hi",
+            {0},
+        ),
+        (
+            {"instruction": "Hi", "output_1": "good", "output_2": "bad", "preference": 1.5},
+            "Hi",
+            set(),
+        ),
+        (
+            {"prompt": "Hi", "response_1": "good", "response_2": "bad", "winner": "model_b"},
+            "Hi",
+            {1},
+        ),
         # A csv file's cells are text.
         (
             {

@@ -9,12 +9,14 @@ messages, rejected_response                     ms-swift: the messages end with 
 response_a, response_b, label                   A, B or tie (also 1, 2 and 0)
 output_1, output_2, label                       the same labels
 response_1, response_2, label                   the same labels
+output_1, output_2, preference                  AlpacaFarm: 1, 2 or a tie (1.5 or 0)
 response1, response2, overall_preference        HelpSteer3: -3 to 3, below 0 the first is better
 response_1, response_2, preference_strength     HelpSteer2: the same
 response_0, response_1, better_response_id      PKU-SafeRLHF: 0 or 1
 human_ref_A, human_ref_B, labels                SHP: 1 where the first is better, else 0
 answer_0, answer_1, score_1                     WebGPT: below 0 the first is better
 conversation_a, conversation_b, winner          Chatbot Arena: model_a, model_b or a tie
+response_1, response_2, winner                  PPE: the same words
 prompt                                          a text or messages; else an instruction (with its
                                                 input), a question, a context, an input, a history
                                                 or messages
@@ -62,12 +64,14 @@ _LAYOUTS = (
     _Layout("response_a", "response_b", "label", PAIR_LABELS),
     _Layout("output_1", "output_2", "label", PAIR_LABELS),
     _Layout("response_1", "response_2", "label", PAIR_LABELS),
+    _Layout("output_1", "output_2", "preference", {**PAIR_LABELS, 1.5: _TIE}),
     _Layout("response1", "response2", "overall_preference", _STRENGTHS),
     _Layout("response_1", "response_2", "preference_strength", _STRENGTHS),
     _Layout("response_0", "response_1", "better_response_id", {0: _FIRST, 1: _SECOND}),
     _Layout("human_ref_A", "human_ref_B", "labels", {1: _FIRST, 0: _SECOND}),
     _Layout("answer_0", "answer_1", "score_1", {}),
     _Layout("conversation_a", "conversation_b", "winner", _ARENA),
+    _Layout("response_1", "response_2", "winner", _ARENA),
 )
 LAYOUTS = tuple(layout[:3] for layout in _LAYOUTS)
 """Sets of columns that `two_responses` reads."""
