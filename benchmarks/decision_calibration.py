@@ -9,8 +9,8 @@ two responses people prefer (PandaLM). A set's rows are split by prompt, the sam
 seed. There is one validation, behind the last step, so that nothing is chosen on the test rows; the
 learning rate falls to 0 until then, or the last few rows would decide how sure the model is of all.
 `calibrated` is the ECE that chance alone gives to probabilities that are exactly right.
-Runs whose figures stand in --out, or whose models lie in --runs, are not trained again: all of them
-take hours, and may take several days' idle time.
+Runs whose figures stand in --out are not trained again, and one that was broken off goes on: all of
+them take hours, and may take several days' idle time.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
@@ -190,6 +192,34 @@ def summary(runs: dict[Key, Row]) -> Row:
     }
 
 
+def plot(sets: Mapping[str, Any], path: Path) -> None:
+    """Draw how often answers are right against the probability that the model states of them, a dot
+    a bin and seed, its area the number of answers."""
+    figure = Figure(figsize=(4 * len(sets), 4), layout="constrained")
+    panels = figure.subplots(1, len(sets), squeeze=False)[0]
+    for panel, (name, of_set) in zip(panels, sets.items(), strict=True):
+        panel.plot([0, 1], [0, 1], color="0.8", zorder=0)
+        for number, (decision, each) in enumerate(of_set["decisions"].items()):
+            points = [
+                point
+                for run in each["runs"]
+                for point in run["judges"]["trained"]["calibration"]["curve"]
+            ]
+            panel.scatter(
+                [point["confidence"] for point in points],
+                [point["frequency"] for point in points],
+                [2 * point["count"] for point in points],
+                color=f"C{number}",
+                alpha=0.6,
+                label=f"{decision}: ECE {each['trained']['ece'][0]:.3f}",
+            )
+        panel.set(title=name, xlabel="probability stated", ylabel="share that is right")
+        legend = panel.legend(loc="upper left", fontsize="small")
+        for handle in legend.legend_handles:
+            handle.set_sizes([30])
+    figure.savefig(path, dpi=100)
+
+
 def parsed() -> argparse.Namespace:
     """Return the command line's settings."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -210,7 +240,8 @@ def parsed() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Train the runs that are left, a seed after the other, and write the figures after each."""
+    """Train the runs that are left, a seed after the other, and write figures and plot after
+    each."""
     settings = parsed()
     runs = recorded(settings.out)
     for seed in settings.seeds:
@@ -223,6 +254,9 @@ def main() -> None:
                     runs[key] = train(folder, decision, seed, settings) | {"rows": rows}
                     text = json.dumps(summary(runs), indent=1) + "\n"
                     settings.out.write_text(text, encoding="utf-8")
+                    plot(summary(runs)["sets"], settings.out.with_suffix(".png"))
+                    # Every run would keep 3.6 GB.
+                    shutil.rmtree(folder / f"{decision}_{seed}")
                 figures = runs[key]["judges"]["trained"]
                 print(key, {name: figures[name] for name in SHOWN}, flush=True)
 
