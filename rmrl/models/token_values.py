@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PretrainedConfig, PreTrainedModel
 
 from rmrl.config.schema import ModelConfig
-from rmrl.errors import ConfigError
-from rmrl.models.loading import load_config, load_pretrained
+from rmrl.errors import CheckpointError, ConfigError
+from rmrl.models.loading import build_unloaded, load_config, load_pretrained
 from rmrl.models.packing import Layout, hidden_states
 
 HEAD = "score"
@@ -99,13 +99,16 @@ def load_value_model(
     config = value_config(model, labels)
     has_head = _classifies(config)
     new_weights = () if has_head else (f"{HEAD}.weight",)
-    loaded: Any = load_pretrained(
-        AutoModelForSequenceClassification,
-        model,
-        config=config,
-        dtype=dtype,
-        may_lack=new_weights,
-    )
+    family = AutoModelForSequenceClassification
+    try:
+        loaded: Any = load_pretrained(
+            family, model, config=config, dtype=dtype, may_lack=new_weights
+        )
+    except CheckpointError:
+        # Of another head, other weights are missing.
+        with torch.device("meta"):
+            check_value_head(build_unloaded(family, model, config=config, dtype=dtype))
+        raise
     check_value_head(loaded)
     if not has_head:
         _init_head(value_head(loaded), config, drawn=bool(labels), seed=seed)

@@ -19,6 +19,7 @@ from rmrl.registry import did_you_mean
 from rmrl.reward_training.data_report import data_report, data_tables
 from rmrl.reward_training.objectives import OBJECTIVES
 from rmrl.reward_training.objectives.objective import Objective
+from rmrl.reward_training.own_keys import own_keys
 from rmrl.reward_training.read_examples import Split, split
 from rmrl.reward_training.tokens import Tokenized, tokenized
 from rmrl.rewards.specs.spec import WHOLE_PROMPT
@@ -71,6 +72,7 @@ class CheckedRewardTraining:
         return self.config.model.lora_rank > 0 or self.base.parent != self.out
 
 
+@own_keys()
 def check(config: RewardTrainingConfig) -> CheckedRewardTraining:
     """Find all problems, read the data and print its report.
 

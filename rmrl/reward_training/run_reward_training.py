@@ -30,6 +30,7 @@ from rmrl.reward_training.critics import with_critiques
 from rmrl.reward_training.gate import compare_engines, compare_ensemble, gate_items
 from rmrl.reward_training.held_out import TRAINED
 from rmrl.reward_training.model_card import write_card
+from rmrl.reward_training.own_keys import own_keys
 from rmrl.reward_training.plain_scores import PlainScores
 from rmrl.reward_training.process_group import ProcessGroup, process_group
 from rmrl.reward_training.results import (
@@ -55,6 +56,7 @@ class Trained:
     report: dict[str, Any]
 
 
+@own_keys()
 def run(checked: CheckedRewardTraining, *, config_text: str) -> Trained:
     """Train to the end, or go on with a run that was broken off.
 

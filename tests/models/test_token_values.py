@@ -86,3 +86,12 @@ def test_an_encoder_is_refused(tmp_path: Path):
 
     with pytest.raises(ConfigError, match="type 'bert' have no scalar head 'score' on a decoder"):
         load(write_bert_scorer(tmp_path))
+
+
+def test_an_encoder_without_a_head_is_refused_for_its_family(tmp_path: Path):
+    from transformers import BertConfig, BertModel
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    BertModel(BertConfig(vocab_size=32, intermediate_size=16, **sizes)).save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match="type 'bert' have no scalar head 'score' on a decoder"):
+        load(tmp_path)

@@ -1,0 +1,43 @@
+"""Configuration keys in errors, named as `rmrl train-rm` has them.
+
+Backends and models serve the policy and its critic, too, and their errors name those keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rmrl.errors import ConfigError, RmrlError
+
+_OWN = {
+    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": "trainer.max_tokens_per_gpu",
+    "actor_rollout_ref.actor.grad_clip": "trainer.grad_clip",
+    "critic.ppo_max_token_len_per_gpu": "trainer.max_tokens_per_gpu",
+    "critic.grad_clip": "trainer.grad_clip",
+    "actor_rollout_ref.model.": "model.",
+    "critic.model.": "model.",
+    "actor_rollout_ref.actor.": "",
+    "critic.": "",
+}
+"""Beginning of a key -> its beginning in train-rm. The first that fits counts."""
+_FOREIGN = re.compile(rf"(?<![\w.])({'|'.join(map(re.escape, _OWN))})")
+
+
+@contextmanager
+def own_keys() -> Iterator[None]:
+    """Rename the keys in rmrl's errors that leave the block."""
+    try:
+        yield
+    except RmrlError as error:
+        error.args = tuple(map(_renamed, error.args))
+        if isinstance(error, ConfigError):
+            error.problems = list(map(_renamed, error.problems))
+        raise
+
+
+def _renamed(text: object) -> object:
+    if not isinstance(text, str):
+        return text
+    return _FOREIGN.sub(lambda found: _OWN[found[1]], text)
