@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rmrl.errors import ConfigError, RmrlError
 
@@ -37,7 +38,7 @@ def own_keys() -> Iterator[None]:
         raise
 
 
-def _renamed(text: object) -> object:
+def _renamed(text: object) -> Any:
     if not isinstance(text, str):
         return text
     return _FOREIGN.sub(lambda found: _OWN[found[1]], text)
