@@ -1,6 +1,7 @@
 """Configuration keys in errors, named as `rmrl train-rm` has them.
 
-Backends and models serve the policy and its critic, too, and their errors name those keys.
+Backends, models and run folders serve the policy and its critic, too, and their errors name those
+keys.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ _OWN = {
     "critic.model.": "model.",
     "actor_rollout_ref.actor.": "",
     "critic.": "",
+    "trainer.max_actor_ckpt_to_keep": "trainer.max_ckpt_to_keep",
+    "trainer.experiment_name or trainer.default_local_dir": "out",
+    "trainer.experiment_name": "out",
+    "trainer.default_local_dir": "out",
 }
 """Beginning of a key -> its beginning in train-rm. The first that fits counts."""
 _FOREIGN = re.compile(rf"(?<![\w.])({'|'.join(map(re.escape, _OWN))})")

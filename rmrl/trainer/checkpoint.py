@@ -144,9 +144,8 @@ def _removed_after_errors(unsealed: Unsealed) -> Iterator[None]:
             remaining = f"the last complete checkpoint is {older[-1]}, untouched"
         raise CheckpointError(
             f"the disk of {root} is full: the checkpoint of step {unsealed.step} could not be"
-            f" written ({size / 2**20:.1f} MiB of it were); {remaining}. Free some space or keep"
-            " fewer (trainer.max_actor_ckpt_to_keep; trainer.max_ckpt_to_keep of train-rm), then"
-            " start the same command again."
+            f" written ({size / 2**20:.1f} MiB of it were); {remaining}. Free some space or set"
+            " trainer.max_actor_ckpt_to_keep, then start the same command again."
         ) from error
 
 
@@ -194,8 +193,7 @@ def newest_complete(root: Path, *, level: int = logging.WARNING) -> Checkpoint |
     if folders:
         raise CheckpointError(
             f"no complete checkpoint is left under {root}: none of the {len(folders)} there can be"
-            f" used. To start anew, remove {root} or give the run another folder"
-            " (trainer.experiment_name; out of train-rm)."
+            f" used. To start anew, remove {root} or choose another trainer.experiment_name."
         )
     return None
 

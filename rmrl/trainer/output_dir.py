@@ -38,7 +38,7 @@ key makes it another run."""
 
 _SHOWN = 12
 _REMEDY = (
-    "choose another trainer.experiment_name (or trainer.default_local_dir, of train-rm out), or"
+    "choose another trainer.experiment_name or trainer.default_local_dir, or"
     " continue that run with trainer.resume_mode=auto and its configuration, or remove the folder"
 )
 

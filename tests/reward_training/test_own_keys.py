@@ -16,6 +16,11 @@ from rmrl.reward_training.own_keys import own_keys
         ("actor_rollout_ref.actor.fsdp_config.fsdp_size=3", "fsdp_config.fsdp_size=3"),
         ("critic.optim.lr; critic.grad_clip=0", "optim.lr; trainer.grad_clip=0"),
         ("(actor_rollout_ref.actor.ppo_max_token_len_per_gpu)", "(trainer.max_tokens_per_gpu)"),
+        (
+            "choose another trainer.experiment_name or trainer.default_local_dir, or",
+            "choose another out, or",
+        ),
+        ("or set trainer.max_actor_ckpt_to_keep, then", "or set trainer.max_ckpt_to_keep, then"),
         ("loss.critic.path and my_critic.x stay", "loss.critic.path and my_critic.x stay"),
     ],
 )
