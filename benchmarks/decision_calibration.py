@@ -252,13 +252,14 @@ def main() -> None:
                 key = (seed, name, decision)
                 if key not in runs:
                     runs[key] = train(folder, decision, seed, settings) | {"rows": rows}
-                    text = json.dumps(summary(runs), indent=1) + "\n"
+                    figures = summary(runs)
+                    text = json.dumps(figures, indent=1) + "\n"
                     settings.out.write_text(text, encoding="utf-8")
-                    plot(summary(runs)["sets"], settings.out.with_suffix(".png"))
+                    plot(figures["sets"], settings.out.with_suffix(".png"))
                     # Every run would keep 3.6 GB.
                     shutil.rmtree(folder / f"{decision}_{seed}")
-                figures = runs[key]["judges"]["trained"]
-                print(key, {name: figures[name] for name in SHOWN}, flush=True)
+                trained = runs[key]["judges"]["trained"]
+                print(key, {name: trained[name] for name in SHOWN}, flush=True)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,8 @@ from rmrl.data.dialogue import dialogue_turns
 from rmrl.data.sources import SPLITS, HubNames, Record
 from rmrl.errors import DataError
 from rmrl.evaluation.formats.fields import Fields, Turns
-from rmrl.evaluation.formats.pairs import LAYOUTS, labelled_pair
+from rmrl.evaluation.formats.pairs import BETTER_AND_WORSE, LAYOUTS, labelled_pair
+from rmrl.evaluation.formats.response_text import turns_of
 from rmrl.exit import exit_code
 from rmrl.types import Message
 
@@ -45,7 +46,7 @@ Pair = Mapping[str, Any]
 """prompt: a tuple of messages; chosen, rejected: str; extra: other fields of the record."""
 
 CONVERSATIONS = (("chosen", "rejected"), ("conversation_a", "conversation_b"))
-KNOWN = (*LAYOUTS, ("chosen", "rejected"), ("messages", "rejected_response"))
+KNOWN = (*LAYOUTS, *BETTER_AND_WORSE)
 KEPT = ("id", "subset", "category", "source")
 """Fields that go to extra_info where a record has them."""
 
@@ -68,7 +69,7 @@ def _ordered(row: Fields) -> Iterator[tuple[Turns, str, str]]:
         losers = row.texts("losers")
         if not losers:
             raise row.wrong("losers", losers, "a list of responses")
-        prompt = row.prompt(row.prompt_column() or "prompt")
+        prompt = row.prompt_in_any_column()
         for loser in losers:
             yield prompt, row.text("best"), loser
     elif row.get("annotators") is not None:
@@ -77,7 +78,7 @@ def _ordered(row: Fields) -> Iterator[tuple[Turns, str, str]]:
             raise row.wrong("annotators", votes, "1 or 2 (0: a tie) from each annotator")
         better = int(votes[0])
         if better and len(set(votes)) == 1:
-            prompt = row.prompt(row.prompt_column() or "prompt")
+            prompt = row.prompt_in_any_column()
             yield prompt, row.text(f"response_{better}"), row.text(f"response_{3 - better}")
     else:
         if not any(set(names) <= row.values.keys() for names in KNOWN):
@@ -114,9 +115,7 @@ def _messages(row: Fields, prompt: Turns) -> tuple[Message, ...]:
             f"{row.place}: saw responses without a prompt; need a column prompt, instruction,"
             " question or messages, or dialogues that begin alike; add the prompt"
         )
-    if isinstance(prompt, str):
-        return ({"role": "user", "content": prompt},)
-    return prompt
+    return turns_of(prompt)
 
 
 def make_row(pair: Pair, /, *, split: str, index: int, where: str, name: str) -> dict[str, Any]:

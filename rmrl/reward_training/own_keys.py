@@ -28,7 +28,7 @@ _OWN = {
     "trainer.default_local_dir": "out",
 }
 """Beginning of a key -> its beginning in train-rm. The first that fits counts."""
-_FOREIGN = re.compile(rf"(?<![\w.])({'|'.join(map(re.escape, _OWN))})")
+_FOREIGN = re.compile(rf"(?<![\w.])({'|'.join(map(re.escape, _OWN))})\b")
 
 
 @contextmanager

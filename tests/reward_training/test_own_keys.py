@@ -21,6 +21,7 @@ from rmrl.reward_training.own_keys import own_keys
             "choose another out, or",
         ),
         ("or set trainer.max_actor_ckpt_to_keep, then", "or set trainer.max_ckpt_to_keep, then"),
+        ("the policy and its critic. Free some", "the policy and its critic. Free some"),
         ("loss.critic.path and my_critic.x stay", "loss.critic.path and my_critic.x stay"),
     ],
 )

@@ -126,6 +126,11 @@ class Fields:
         """Return the one of `PROMPTS` that the prompt stands in, None without any."""
         return next((name for name in PROMPTS if self.get(name) is not None), None)
 
+    def prompt_in_any_column(self) -> Turns:
+        """Return the prompt from the first of `PROMPTS` that the row has. Raises DataError without
+        any."""
+        return self.prompt(self.prompt_column() or "prompt")
+
     def messages(self, name: str, value: Any) -> tuple[Message, ...]:
         """Return messages, whose role and content count."""
         try:

@@ -75,6 +75,8 @@ _LAYOUTS = (
 )
 LAYOUTS = tuple(layout[:3] for layout in _LAYOUTS)
 """Sets of columns that `two_responses` reads."""
+BETTER_AND_WORSE = (("chosen", "rejected"), ("messages", "rejected_response"))
+"""Sets of columns that `chosen_and_rejected` reads."""
 
 
 class LabelledPair(NamedTuple):
@@ -107,9 +109,10 @@ def pair(row: Fields, *, names: tuple[str, str], good: frozenset[int], subset: s
 
 def labelled_pair(row: Fields) -> LabelledPair:
     """Read a row in any of the layouts."""
-    layout = _layout(row)
-    if row.get("chosen") is None and any(row.get(name) is not None for name in layout[:3]):
-        return two_responses(row)
+    if row.get("chosen") is None:
+        layout = _layout(row)
+        if any(row.get(name) is not None for name in layout[:3]):
+            return _in_layout(row, layout)
     return chosen_and_rejected(row)
 
 
@@ -128,7 +131,10 @@ def chosen_and_rejected(row: Fields) -> LabelledPair:
 
 def two_responses(row: Fields) -> LabelledPair:
     """Read a row with a verdict. Raises DataError for one that no layout has."""
-    layout = _layout(row)
+    return _in_layout(row, _layout(row))
+
+
+def _in_layout(row: Fields, layout: _Layout) -> LabelledPair:
     prompt, responses = _prompt_and_responses(row, layout.first, layout.second)
     if layout.good:
         good = row.one_of(layout.verdict, layout.good)

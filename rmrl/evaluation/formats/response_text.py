@@ -12,7 +12,7 @@ def response_of(row: Fields, name: str, value: Any, prompt: Turns) -> str:
     """Return a response, whose messages may repeat the prompt. Raises DataError where they hold
     other turns beside the assistant's last one."""
     before, response = split_turns(row, name, value)
-    if before not in ((), _turns(prompt)):
+    if before not in ((), turns_of(prompt)):
         raise row.wrong(name, value, "one turn of the assistant beside a prompt")
     return response
 
@@ -20,12 +20,13 @@ def response_of(row: Fields, name: str, value: Any, prompt: Turns) -> str:
 def goes_on(before: tuple[Message, ...], prompt: Turns) -> bool:
     """Whether a conversation's turns are more than the prompt, and begin or end with it: a system
     turn, or a dialogue whose first or last question is the prompt."""
-    turns = _turns(prompt)
+    turns = turns_of(prompt)
     count = len(turns)
     return len(before) > count and turns in (before[:count], before[-count:])
 
 
-def _turns(prompt: Turns) -> tuple[Message, ...]:
+def turns_of(prompt: Turns) -> tuple[Message, ...]:
+    """Return a prompt as messages."""
     if isinstance(prompt, str):
         return ({"role": "user", "content": prompt},)
     return prompt

@@ -59,7 +59,9 @@ class WorkerExtension:
         """
         if os.getpid() != engine_pid:
             parent = os.getppid()
-            threading.Thread(target=end_after, args=(parent, SHUTDOWN_S), daemon=True).start()
+            threading.Thread(
+                target=end_after_parent, args=(parent, SHUTDOWN_S), daemon=True
+            ).start()
 
     def worker_bytes(self) -> int:
         """Return this process's device memory on CUDA, its resident memory on CPU."""
@@ -97,7 +99,7 @@ class WorkerExtension:
         return True
 
 
-def end_after(parent: int, grace_s: float) -> None:
+def end_after_parent(parent: int, grace_s: float) -> None:
     """Wait until this process's parent is no longer `parent`, and `grace_s` seconds, then kill this
     process."""
     while os.getppid() == parent:

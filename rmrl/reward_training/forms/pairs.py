@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rmrl.evaluation.formats.fields import Fields
-from rmrl.evaluation.formats.pairs import chosen_and_rejected
+from rmrl.evaluation.formats.pairs import BETTER_AND_WORSE, chosen_and_rejected
 from rmrl.reward_training.example import Example
 from rmrl.reward_training.forms.form import Form, source_of
 
@@ -18,10 +18,7 @@ from rmrl.reward_training.forms.form import Form, source_of
 class Pairs(Form):
     """`chosen` comes first."""
 
-    columns: ClassVar[tuple[tuple[str, ...], ...]] = (
-        ("chosen", "rejected"),
-        ("messages", "rejected_response"),
-    )
+    columns: ClassVar[tuple[tuple[str, ...], ...]] = BETTER_AND_WORSE
 
     def example(self, row: Fields) -> Example:
         """Return the pair. Raises DataError also where the two belong to different prompts."""

@@ -72,7 +72,7 @@ def _ranks_of(row: Fields) -> list[float]:
 
 def _objects(row: Fields, column: str) -> tuple[Turns, list[str], list[float]]:
     """Return a row's prompt, responses and ranks, where `column` has objects."""
-    prompt = row.prompt(row.prompt_column() or "prompt")
+    prompt = row.prompt_in_any_column()
     responses: list[str] = []
     ranks: list[float] = []
     for each in row.need(column):

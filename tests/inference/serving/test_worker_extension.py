@@ -14,8 +14,8 @@ from tests.trainer.job import still_running
 
 CHILD = (
     "import sys, threading, time\n"
-    "from rmrl.inference.vllm.worker_extension import end_after\n"
-    "threading.Thread(target=end_after, args=(int(sys.argv[1]), 0.1), daemon=True).start()\n"
+    "from rmrl.inference.vllm.worker_extension import end_after_parent\n"
+    "threading.Thread(target=end_after_parent, args=(int(sys.argv[1]), 0.1), daemon=True).start()\n"
     "time.sleep(600)\n"
 )
 PARENT = (
