@@ -60,6 +60,15 @@ class Example:
         return "\n".join(f"{turn['role']}: {turn['content'].strip()}" for turn in self.prompt)
 
     @property
+    def asked(self) -> str:
+        """The key without system turns, to hold rows out by: a question under two system turns is
+        one question."""
+        turns = self.prompt
+        if not isinstance(turns, str):
+            turns = tuple(turn for turn in turns if turn["role"] != "system") or turns
+        return replace(self, prompt=turns).key
+
+    @property
     def labels(self) -> Hashable:
         """All labels, in a form that two examples can be compared by."""
         order = tuple(sorted(zip(self.responses, self.ranks, strict=False)))

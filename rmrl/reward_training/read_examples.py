@@ -100,7 +100,7 @@ def prompts_in(files: object, data: RewardDataConfig) -> set[str]:
                 f"{place}: saw the columns {saw}; need the prompt of the evaluation set: name its"
                 " column with data.columns.prompt=..."
             )
-        prompts.add(Example(place=place, prompt=prompt, responses=()).key)
+        prompts.add(Example(place=place, prompt=prompt, responses=()).asked)
     return prompts
 
 
@@ -113,18 +113,18 @@ def split(data: RewardDataConfig, *, among: Collection[str], seed: int) -> Split
     barred: set[str] = set()
     if data.exclude_files is not None:
         barred = prompts_in(data.exclude_files, data)
-    allowed = [example for example in everything if example.key not in barred]
+    allowed = [example for example in everything if example.asked not in barred]
     if data.val_files is not None:
         held_out = read_examples(
             data.val_files, "data.val_files", data, among=among, most=data.val_max_samples
         )
-        reserved = {example.key for example in held_out}
+        reserved = {example.asked for example in held_out}
     else:
-        reserved = _drawn(sorted({each.key for each in allowed}), data.val_share, seed)
-        held_out = [example for example in allowed if example.key in reserved]
+        reserved = _drawn(sorted({each.asked for each in allowed}), data.val_share, seed)
+        held_out = [example for example in allowed if example.asked in reserved]
         if data.val_max_samples >= 0:
             held_out = held_out[: data.val_max_samples]
-    train = [example for example in allowed if example.key not in reserved]
+    train = [example for example in allowed if example.asked not in reserved]
     overlapping = 0
     if data.val_files is not None:
         overlapping = len(allowed) - len(train)

@@ -80,7 +80,7 @@ def cross_fitted(pairs: Sequence[Example]) -> np.ndarray | None:
     """Return P(label) of each pair by a baseline that has not seen its prompt, None where there are
     fewer prompts than folds, or too few words."""
     pairs = pairs[:MOST_PAIRS]
-    prompts = [pair.key for pair in pairs]
+    prompts = [pair.asked for pair in pairs]
     if len(set(prompts)) < _FOLDS:
         return None
     probabilities_N = np.full(len(pairs), np.nan)

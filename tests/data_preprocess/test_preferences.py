@@ -111,6 +111,10 @@ ONE_QUESTION = [(["user: q"], "good", "bad")]
             ONE_QUESTION,
         ),
         ({"messages": [USER, GOOD], "rejected_response": "bad"}, ONE_QUESTION),
+        (
+            {"info": {"post": "q"}, "summaries": [{"text": "bad"}, {"text": "good"}], "choice": 1},
+            ONE_QUESTION,
+        ),
         # No pair: people disagree, saw a tie, the responses are equal, the better one is empty.
         ({"instruction": "q", "response_1": "a", "response_2": "b", "annotators": [1, 2, 1]}, []),
         ({"instruction": "q", "response_1": "a", "response_2": "b", "label": 0}, []),
@@ -164,8 +168,12 @@ def test_layouts(preferences: ModuleType, record: dict[str, Any], expected: list
             ", 'losers': saw (); need a list of responses",
         ),
         (
-            {"prompt": [{"from": "human", "value": "q"}], "chosen": "a", "rejected": "b"},
-            ", column 'prompt': saw the keys from, value",
+            {"prompt": [{"speaker": "human", "text": "q"}], "chosen": "a", "rejected": "b"},
+            ", column 'prompt': saw the keys speaker, text",
+        ),
+        (
+            {"prompt": [{"from": "bot", "value": "q"}], "chosen": "a", "rejected": "b"},
+            ", column 'prompt': saw the role 'bot' (str) in message 0",
         ),
     ],
 )

@@ -31,6 +31,9 @@ ARENA = {
 }
 SYSTEM = {"role": "system", "content": "Be kind."}
 SECOND = {"role": "user", "content": "And?"}
+FROM_HUMAN = {"from": "human", "value": "Hi"}
+FROM_GPT = {"from": "gpt", "value": "good"}
+TEXTS = {"chosen": "good", "rejected": "bad"}
 HH = "\n\nHuman: Hi\n\nAssistant:"
 
 
@@ -108,6 +111,78 @@ def read(row: dict[str, Any], *, needs_texts: bool = True) -> Item:
             {"prompt": "Hi", "response_1": "good", "response_2": "bad", "winner": "model_b"},
             "Hi",
             {1},
+        ),
+        # LLaMA-Factory's layouts: turns of ShareGPT, a system text, a history.
+        (
+            {
+                "conversations": [FROM_HUMAN],
+                "chosen": FROM_GPT,
+                "rejected": {"from": "gpt", "value": "bad"},
+            },
+            (USER,),
+            {0},
+        ),
+        (
+            {"conversations": [FROM_HUMAN, FROM_GPT], "chosen": "good", "rejected": "bad"},
+            (USER,),
+            {0},
+        ),
+        (
+            {
+                "instruction": "And?",
+                "history": [["Hi", "good"]],
+                "system": "Be kind.",
+                "chosen": "good",
+                "rejected": "bad",
+            },
+            (SYSTEM, USER, GOOD, SECOND),
+            {0},
+        ),
+        (
+            {"system": "Be kind.", "question": "Hi", "chosen": "good", "rejected": "bad"},
+            (SYSTEM, USER),
+            {0},
+        ),
+        (
+            {
+                "system": "Be kind.",
+                "prompt": "Hi",
+                "chosen": [USER, GOOD],
+                "rejected": [SYSTEM, USER, BAD],
+            },
+            (SYSTEM, USER),
+            {0},
+        ),
+        ({"system": "x", "prompt": [SYSTEM, USER], **TEXTS}, (SYSTEM, USER), {0}),
+        ({"system": None, "prompt": "Hi", **TEXTS}, "Hi", {0}),
+        ({"question": "Hi", "response_j": "good", "response_k": "bad"}, "Hi", {0}),
+        (
+            {
+                "orig_instruction": "Hi",
+                "orig_response_A": "good",
+                "orig_response_B": "bad",
+                "orig_preference": "B",
+            },
+            "Hi",
+            {1},
+        ),
+        (
+            {
+                "info": {"post": "Hi", "article": None},
+                "summaries": [{"text": "good"}, {"text": "bad"}],
+                "choice": 1,
+            },
+            "Hi",
+            {1},
+        ),
+        (
+            {
+                "info": {"post": None, "article": "Hi"},
+                "summaries": [{"text": "good"}, {"text": "bad"}],
+                "choice": 0,
+            },
+            "Hi",
+            {0},
         ),
         # A csv file's cells are text.
         (

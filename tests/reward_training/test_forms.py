@@ -245,8 +245,10 @@ def test_prompts_are_held_out_whole_and_the_same_each_time(tmp_path: Path) -> No
 def test_evaluation_sets_are_kept_out_and_counted(tmp_path: Path) -> None:
     train = write_rows(tmp_path / "rows.jsonl", rows(20))
     pair = {"chosen": "\n\nHuman: p4\n\nAssistant: a", "rejected": "\n\nHuman: p4\n\nAssistant: b"}
+    # A row's system turn has no part in what is asked.
+    asked = {"system": "Be kind.", "input": "p7"}
     evaluation = write_rows(
-        tmp_path / "bench.jsonl", [{"instruction": "p3", "output_1": "x"}, {"input": "p7"}, pair]
+        tmp_path / "bench.jsonl", [{"instruction": "p3", "output_1": "x"}, asked, pair]
     )
     val = write_rows(tmp_path / "val.jsonl", rows(2))
     data = RewardDataConfig(

@@ -13,13 +13,14 @@ from rmrl.data.dialogue import dialogue_turns
 from rmrl.data.problems import FieldError
 from rmrl.data.schema import as_messages
 from rmrl.errors import DataError
+from rmrl.evaluation.formats.sharegpt import as_turns, history_turns
 from rmrl.types import Message
 
 Turns = str | tuple[Message, ...]
 """A text, or messages."""
 PROMPTS = (
-    "prompt", "instruction", "question.full_text", "question", "context", "input", "history",
-    "messages",
+    "prompt", "instruction", "orig_instruction", "question.full_text", "question", "info.post",
+    "info.article", "context", "input", "history", "messages", "conversations",
 )  # fmt: skip
 """Columns in which published sets have their prompts. The first that a row has counts."""
 _NEED_TURNS = "a text, or a list of messages with role and content"
@@ -106,12 +107,27 @@ class Fields:
 
     def prompt(self, name: str = "prompt") -> Turns:
         """Return a text, or messages. A text that is a dialogue ("Human: ... Assistant:") becomes
-        its turns. An instruction is followed by the row's `input`. Of `messages` a last turn of the
-        assistant is no part."""
+        its turns. An instruction is followed by the row's `input`, and follows its `history`. Of
+        `messages` a last turn of the assistant is no part. The row's `system` comes first."""
+        asked = self._asked(name)
+        system = self.get("system")
+        turns: list[Message] = []
+        if isinstance(system, str) and system.strip():
+            turns.append({"role": "system", "content": system})
+        if name == "instruction":
+            turns += history_turns(self.get("history"))
+        if not turns:
+            return asked
+        if isinstance(asked, str):
+            return (*turns, {"role": "user", "content": asked})
+        return asked if asked[0]["role"] == "system" else (*turns, *asked)
+
+    def _asked(self, name: str) -> Turns:
+        """Return what one column asks."""
         value = self.wanted(name)
         if not isinstance(value, str):
             turns = self.messages(name, value)
-            if name == "messages" and turns[-1]["role"] == "assistant":
+            if name in ("messages", "conversations") and turns[-1]["role"] == "assistant":
                 return turns[:-1]
             return turns
         turns = dialogue_turns(value) or value
@@ -134,7 +150,7 @@ class Fields:
     def messages(self, name: str, value: Any) -> tuple[Message, ...]:
         """Return messages, whose role and content count."""
         try:
-            messages = as_messages(value, self.names.at(name))
+            messages = as_messages(as_turns(value), self.names.at(name))
         except FieldError as error:
             raise DataError(f"{self.place}, {error}") from error
         if not messages:

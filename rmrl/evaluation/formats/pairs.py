@@ -17,9 +17,13 @@ human_ref_A, human_ref_B, labels                SHP: 1 where the first is better
 answer_0, answer_1, score_1                     WebGPT: below 0 the first is better
 conversation_a, conversation_b, winner          Chatbot Arena: model_a, model_b or a tie
 response_1, response_2, winner                  PPE: the same words
+orig_response_A, orig_response_B, orig_preference   Preference Collection: A or B
+summaries, choice                               OpenAI's comparisons of summaries: 0 or 1
+response_j, response_k                          Stack Exchange: the first is better
 prompt                                          a text or messages; else an instruction (with its
-                                                input), a question, a context, an input, a history
-                                                or messages
+                                                input and history), a question, a context, an input,
+                                                a history, messages, or conversations of ShareGPT
+system                                          a text that comes before the prompt
 subset, id, ground_truth, data_source           where they are there
 """
 
@@ -72,10 +76,14 @@ _LAYOUTS = (
     _Layout("answer_0", "answer_1", "score_1", {}),
     _Layout("conversation_a", "conversation_b", "winner", _ARENA),
     _Layout("response_1", "response_2", "winner", _ARENA),
+    _Layout("orig_response_A", "orig_response_B", "orig_preference", PAIR_LABELS),
+    _Layout("summaries.0.text", "summaries.1.text", "choice", {0: _FIRST, 1: _SECOND}),
 )
 LAYOUTS = tuple(layout[:3] for layout in _LAYOUTS)
 """Sets of columns that `two_responses` reads."""
-BETTER_AND_WORSE = (("chosen", "rejected"), ("messages", "rejected_response"))
+BETTER_AND_WORSE = (
+    ("chosen", "rejected"), ("messages", "rejected_response"), ("response_j", "response_k"),
+)  # fmt: skip
 """Sets of columns that `chosen_and_rejected` reads."""
 
 
@@ -123,7 +131,10 @@ def chosen_and_rejected(row: Fields) -> LabelledPair:
         prompt, better = split_turns(row, "messages", row.wanted("messages"))
         worse = response_of(row, "rejected_response", row.wanted("rejected_response"), prompt)
         return LabelledPair(prompt, (better, worse), _FIRST)
-    prompt, responses = _prompt_and_responses(row, "chosen", "rejected")
+    names = ("chosen", "rejected")
+    if row.get("response_j") is not None:
+        names = ("response_j", "response_k")
+    prompt, responses = _prompt_and_responses(row, *names)
     if not prompt:
         prompt, responses = _common_start(*responses)
     return LabelledPair(prompt, responses, _FIRST)

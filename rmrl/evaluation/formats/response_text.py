@@ -12,7 +12,9 @@ def response_of(row: Fields, name: str, value: Any, prompt: Turns) -> str:
     """Return a response, whose messages may repeat the prompt. Raises DataError where they hold
     other turns beside the assistant's last one."""
     before, response = split_turns(row, name, value)
-    if before not in ((), turns_of(prompt)):
+    whole = turns_of(prompt)
+    asked = tuple(turn for turn in whole if turn["role"] != "system")
+    if before not in ((), whole, asked):
         raise row.wrong(name, value, "one turn of the assistant beside a prompt")
     return response
 
