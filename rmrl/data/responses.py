@@ -271,9 +271,6 @@ class ResponseReader:
             fields = values_of(fields, self.names)
         if not row.is_plain:
             fields = plain(fields)
-        values: dict[str, Any] = {
-            name: value_at(fields, self.names.at(name)) for name in RESPONSE_NAMES
-        }
         texts, several, before = answers_in(fields, self.names)
         talks = conversations(fields, self.names, checked.messages, len(texts))
         truth = checked.ground_truth
@@ -282,7 +279,9 @@ class ResponseReader:
         group = b""
         if self._with_groups:
             group = group_of(row.fields, checked.messages, self._group_columns)
-        opened = values["opens_thinking"]
+        opened = value_at(fields, self.names.at("opens_thinking"))
+        reasons = value_at(fields, self.names.at("finish_reason"))
+        counts = value_at(fields, self.names.at("response_tokens"))
         prompts: list[Prompt] = []
         for turns in before:
             if prompts and turns == before[0]:
@@ -299,8 +298,8 @@ class ResponseReader:
                 for prompt, talk in zip(prompts, talks, strict=True)
             ),
             texts=texts,
-            finish_reasons=_finish_reasons(values["finish_reason"], texts),
-            tokens=_token_counts(values["response_tokens"], texts, self._count_tokens),
+            finish_reasons=_finish_reasons(reasons, texts),
+            tokens=_token_counts(counts, texts, self._count_tokens),
             several=several,
             number=number,
             group=group,

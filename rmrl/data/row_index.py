@@ -180,23 +180,26 @@ def rows_to_score(
     *,
     done: int = 0,
     by_group: bool = True,
+    with_groups: bool = True,
     count_tokens: CountTokens | None = None,
 ) -> Iterator[AnsweredRow]:
-    """Yield the rows in scoring order, without the first `done`.
+    """Yield the rows in scoring order, without the first `done`. `with_groups`: as in
+    `ResponseReader`.
 
     This is the files' order, unless the survey has groups and some groups' rows are not
     consecutive: then, `by_group`, rows come group after group, and the files are read once for
     every 64 MiB, which bounds the memory.
     """
+    reader = ResponseReader(settings, count_tokens, with_groups=with_groups)
     if not by_group or surveyed.groups is None or not surveyed.groups.scattered:
         wanted_N = np.arange(surveyed.rows) >= done
-        yield from _selected_rows(settings, surveyed, wanted_N, count_tokens)
+        yield from _selected_rows(reader, surveyed, wanted_N)
         return
     order_N = surveyed.groups.order()[done:]
     for window in surveyed.groups.windows(order_N, most_bytes=_WINDOW_BYTES):
         wanted_N = np.zeros(surveyed.rows, dtype=bool)
         wanted_N[window] = True
-        selected = _selected_rows(settings, surveyed, wanted_N, count_tokens)
+        selected = _selected_rows(reader, surveyed, wanted_N)
         rows = {row.number: row for row in selected}
         for number in window:
             yield rows.pop(int(number))
@@ -214,14 +217,10 @@ def bad_rows(settings: ScoreDataConfig, surveyed: Survey) -> Iterator[BadRow]:
 
 
 def _selected_rows(
-    settings: ScoreDataConfig,
-    surveyed: Survey,
-    wanted_N: np.ndarray,
-    count_tokens: CountTokens | None,
+    reader: ResponseReader, surveyed: Survey, wanted_N: np.ndarray
 ) -> Iterator[AnsweredRow]:
     """Yield the rows where `wanted_N` is true, in the files' order."""
-    paths = file_list(settings.files, "data.files")
-    reader = ResponseReader(settings, count_tokens)
+    paths = file_list(reader.settings.files, "data.files")
     first = 0
     for position, (path, label) in enumerate(zip(paths, file_labels(paths), strict=True)):
         count = surveyed.rows_of_files[position]

@@ -193,6 +193,7 @@ async def _batches(job: Job, scorer: Scorer) -> None:
         job.survey,
         done=job.rows_done,
         by_group=checked.whole_groups,
+        with_groups=checked.whole_groups,
         count_tokens=token_counter(checked),
     )
     sizes = batch_sizes(checked, done=job.batches_done)

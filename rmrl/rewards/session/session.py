@@ -316,7 +316,11 @@ class Session:
         if c in self._graph.ahead:
             started = max(started, self._released_at)
         share = (clock() - started) / len(items)
-        return [dataclasses.replace(r, latency_s=r.latency_s or share) for r in results]
+        timed = list(results)
+        for i, result in enumerate(timed):
+            if not result.latency_s:
+                timed[i] = dataclasses.replace(result, latency_s=share)
+        return timed
 
 
 def _skipped(why: str) -> ScoreResult:
