@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmrl.registry import load_attribute
+from rmrl.registry import Registry, load_attribute
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,16 @@ def test_a_module_that_cannot_be_imported_is_an_import_error(
 def test_an_attribute_that_is_not_there() -> None:
     with pytest.raises(AttributeError, match="nothing_here"):
         load_attribute("rmrl.registry:nothing_here")
+
+
+def test_problems_of_a_name_stand_at_its_key() -> None:
+    table: Registry[object] = Registry("kind", {"rule": "rmrl.types:ScoreItem"})
+    assert table.problems("rule") == []
+    assert table.problems("rmrl.types:ScoreItem") == []
+    assert table.problems("rul") == ["kind: nothing named 'rul'; did you mean 'rule'? known: rule"]
+    (problem,) = table.problems("rul", "reward.specs.x.kind")
+    assert problem.startswith("reward.specs.x.kind: nothing named 'rul'; did you mean")
+    for name in ("nowhere.at.all:Kind", "rmrl.types:Nothing"):
+        (problem,) = table.problems(name)
+        assert problem.startswith("kind: ")
+        assert problem.endswith("; give package.module:name of something that can be imported")

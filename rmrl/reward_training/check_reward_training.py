@@ -4,18 +4,17 @@ and the folder. Knows no torch."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rmrl.cluster.devices import cores, cpu_devices, local_devices
-from rmrl.config.plain_checks import field_problems
+from rmrl.config.plain_checks import field_problems, folder_problems
 from rmrl.config.schema import RewardTrainingConfig
 from rmrl.errors import ConfigError, DataError, Problems
 from rmrl.evaluation.eval_tables import aligned
 from rmrl.models.checkpoint_inspect import local_checkpoint, max_positions
-from rmrl.registry import did_you_mean
 from rmrl.reward_training.data_report import data_report, data_tables
 from rmrl.reward_training.objectives import OBJECTIVES
 from rmrl.reward_training.objectives.objective import Objective
@@ -100,7 +99,7 @@ def check(config: RewardTrainingConfig) -> CheckedRewardTraining:
     objective = kind(config.loss, kind.outputs_of(parts.train, config.loss))
     data = _tokens(config, objective, parts)
     train: Tokenized = data["train"]
-    _refuse_too_few(config, train, processes)
+    _refuse_too_few(config, data, processes)
     steps = config.trainer.total_training_steps
     if steps is None:
         per_epoch = len(train.items) // config.data.train_batch_size
@@ -131,7 +130,7 @@ def with_split(checked: CheckedRewardTraining, parts: Split) -> CheckedRewardTra
             " critique, for the reasons above; mostly loss.critic.sampling.max_tokens is too low"
         )
     data = _tokens(checked.config, checked.objective, parts)
-    _refuse_too_few(checked.config, data["train"], checked.processes)
+    _refuse_too_few(checked.config, data, checked.processes)
     return replace(checked, **data)
 
 
@@ -158,22 +157,11 @@ def settings_problems(config: RewardTrainingConfig) -> Iterator[str]:
             "data.train_files is empty: give a parquet, jsonl or csv file of rows with labels, e.g."
             " data.train_files=pairs.jsonl"
         )
-    if not config.out:
-        yield "out is empty: give the folder of the run, e.g. out=rm"
+    yield from folder_problems(config.out, "the run", example="rm")
     if not config.model.path:
         yield "model.path is empty: give the model to start from, e.g. model.path=Qwen/Qwen3-0.6B"
-    if config.objective not in OBJECTIVES and ":" not in config.objective:
-        hint = did_you_mean(config.objective, list(OBJECTIVES))
-        yield f"objective: nothing named '{config.objective}'{hint}"
-    elif (
-        config.seeds > 1
-        and config.merge == "ensemble"
-        and not OBJECTIVES[config.objective].reads.ensembles
-    ):
-        yield (
-            f"seeds={config.seeds}: adapters of objective={config.objective} make no ensemble: make"
-            " one model of all seeds with merge=average"
-        )
+    unknown = OBJECTIVES.problems(config.objective)
+    yield from unknown or OBJECTIVES[config.objective].problems(config)
     if config.seeds > 1 and config.merge == "ensemble" and not config.model.lora_rank:
         yield (
             f"seeds={config.seeds} trains adapters that share one base: give"
@@ -191,8 +179,7 @@ def settings_problems(config: RewardTrainingConfig) -> Iterator[str]:
             " it at 1"
         )
     for name in config.trainer.logger:
-        if name not in SINKS and ":" not in name:
-            yield f"trainer.logger: nothing named '{name}'{did_you_mean(name, list(SINKS))}"
+        yield from SINKS.problems(name)
 
 
 def _fit_positions(config: RewardTrainingConfig) -> RewardTrainingConfig:
@@ -207,8 +194,16 @@ def _fit_positions(config: RewardTrainingConfig) -> RewardTrainingConfig:
     return replace(config, data=replace(config.data, max_length=positions))
 
 
-def _refuse_too_few(config: RewardTrainingConfig, train: Tokenized, processes: int) -> None:
-    """Raise DataError where no full step can be made, ConfigError for more processes than rows."""
+def _refuse_too_few(config: RewardTrainingConfig, data: Mapping[str, Any], processes: int) -> None:
+    """Raise DataError where no full step can be made, ConfigError for more processes than rows, and
+    where held-out rows are needed. `data`: as from `_tokens`."""
+    train: Tokenized = data["train"]
+    needs = (config.seeds > 1, config.trainer.early_stop, config.trainer.best_by)
+    if any(needs) and not data["held_out"].items:
+        raise ConfigError(
+            "seeds, trainer.early_stop and trainer.best_by need held-out rows, and none is left:"
+            " give data.val_share above 0 and below 1, or data.val_files"
+        )
     size = config.data.train_batch_size
     if len(train.items) < size:
         raise DataError(

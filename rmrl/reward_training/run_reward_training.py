@@ -41,7 +41,7 @@ from rmrl.reward_training.results import (
     write_reward_yaml,
 )
 from rmrl.reward_training.reward_engine import RewardSettings
-from rmrl.reward_training.training import BEST, CHECKPOINTS, State, Training
+from rmrl.reward_training.training import BEST, CHECKPOINTS, State, Training, newest_state
 from rmrl.telemetry.sinks import SinkContext, open_sinks
 from rmrl.trainer import output_dir
 from rmrl.trainer.saves import Saves
@@ -106,7 +106,7 @@ async def _several(checked: CheckedRewardTraining) -> dict[str, Any]:
         if not seeds.is_finished(run):
             _log.info(f"seed {number} of {len(runs)}")
             await run_async(run, to_yaml(run.config))
-    states = seeds.states_of(runs)
+    states = [newest_state(run.out) for run in runs]
     examples = [checked.split.held_out[item.number] for item in checked.held_out.items]
     best = [state.best for state in states]
     # Pairs and lists say nothing about a score's level; attributes do, and have weights.

@@ -21,11 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from rmrl.errors import DataError
 from rmrl.reward_training.check_reward_training import CheckedRewardTraining
 from rmrl.reward_training.example import Example
 from rmrl.reward_training.results import REPORT, adapter_spec, reward_name, reward_spec
-from rmrl.reward_training.training import BEST, Outputs, State, newest_state
+from rmrl.reward_training.training import BEST, Outputs
 from rmrl.rewards.kinds.ensemble.reward import combined_scores
 
 HOW = ("mean", "min", "lower_bound")
@@ -55,15 +54,6 @@ def is_finished(member: CheckedRewardTraining) -> bool:
 def report_of(member: CheckedRewardTraining) -> dict[str, Any]:
     """Return a finished run's report."""
     return json.loads((member.out / REPORT).read_text(encoding="utf-8"))
-
-
-def states_of(runs: Sequence[CheckedRewardTraining]) -> list[State]:
-    """Return each run's last state. Raises DataError without held-out rows, whose scores the seeds
-    are put together by."""
-    states = [newest_state(run.out) for run in runs]
-    if not all(state.best for state in states):
-        raise DataError("seeds need held-out rows: give data.val_share above 0, or data.val_files")
-    return states
 
 
 def level(outputs: Outputs, *, is_free: bool) -> float:

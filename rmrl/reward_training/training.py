@@ -49,6 +49,8 @@ class State:
     """What a resumed run needs beside the engine's own state."""
 
     step: int = 0
+    rows: str = ""
+    """`Split.digest` of the rows that it was trained on."""
     untrained: Outputs = field(default_factory=list)
     """Outputs of the held-out rows before the first step."""
     best: Outputs = field(default_factory=list)
@@ -137,7 +139,14 @@ class Training:
         newest = checkpoint.newest_complete(self.saves.root)
         if newest is None:
             return None
-        self.state = _read_state(newest.path)
+        state = _read_state(newest.path)
+        rows = self.checked.split.digest
+        if state.rows not in ("", rows):
+            raise CheckpointError(
+                f"{self.saves.root} is of a run on other rows: those in the data files have changed"
+                " since. Give the same rows again, or another out"
+            )
+        self.state = state
         await self.group.everywhere("load", str(newest.path / _ENGINE))
         self.saves.resumed(newest)
         _log.info(f"going on from step {self.state.step} ({newest.path})")
@@ -187,7 +196,7 @@ class Training:
             state.untrained = scores
             return {}
         state.last_figures = figures
-        by = self.checked.config.trainer.best_by or self.checked.objective.best_by
+        by = self.checked.config.trainer.best_by or self.checked.objective.chosen_by[0]
         if state.is_better(figures, by):
             state.best = scores
             state.best_step = state.step
@@ -212,6 +221,7 @@ class Training:
         is_last = self.state.step == self.checked.total_steps or self._stops_early()
         if self.state.step % every and not is_last and not self.interrupted:
             return
+        self.state.rows = self.state.rows or self.checked.split.digest
         text = json.dumps(dataclasses.asdict(self.state))
 
         async def write(folder: Path) -> None:

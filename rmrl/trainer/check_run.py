@@ -4,7 +4,7 @@ Knows no Ray."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -291,7 +291,7 @@ def _part_problems(config: Config, device: str) -> list[str]:
         *(("trainer.logger", SINKS, name) for name in config.trainer.logger),
         *((key, TRAIN_ENGINES, name) for key, name in strategies.items() if name is not None),
     ):
-        problems += _problem_of(lambda table=table, name=name: table[name], key, table.what)
+        problems += table.problems(name, key)
     problems += _package_problems(config, device)
     checkpoints = {"actor_rollout_ref.model.path": config.actor_rollout_ref.model.path}
     if needs_critic(config):
@@ -299,7 +299,10 @@ def _part_problems(config: Config, device: str) -> list[str]:
     unreadable: list[str] = []
     for key, path in checkpoints.items():
         if path:
-            unreadable += _problem_of(lambda path=path: local_checkpoint(str(path)), key)
+            try:
+                local_checkpoint(str(path))
+            except ConfigError as error:
+                unreadable += [p if key in p else f"{key}: {p}" for p in error.problems]
     problems += unreadable
     if not problems and all(checkpoints.values()):
         problems += _vocabulary_problems(checkpoints)
@@ -366,18 +369,6 @@ def _vocabulary_problems(checkpoints: Mapping[str, str | None]) -> list[str]:
         " critic reads the policy's tokens, so it needs the same tokenizer; leave"
         " critic.model.path out to start from the policy"
     ]
-
-
-def _problem_of(look_up: Callable[[], Any], key: str, named: str = "") -> list[str]:
-    """Return the problems of a look-up. `named`: the key that a problem begins with where it is not
-    `key`."""
-    try:
-        look_up()
-    except ConfigError as error:
-        return [p if key in p else f"{key}: {p.removeprefix(f'{named}: ')}" for p in error.problems]
-    except (ImportError, AttributeError) as error:
-        return [f"{key}: {error}; give package.module:name of something that can be imported"]
-    return []
 
 
 def _advice(config: Config, device: str) -> Iterator[str]:

@@ -181,6 +181,7 @@ def test_figures_and_the_prior(tmp_path: Path) -> None:
     sure = [[[math.log(0.1)], [math.log(0.4)]]] * 4  # No .2, Yes .8
     decision = Decision(RewardLossConfig())
     figures = decision.quick(examples, sure)
+    assert set(decision.chosen_by) <= figures.keys()
     assert figures["accuracy"] == 0.75
     assert figures["loss"] == pytest.approx(-(3 * math.log(0.8) + math.log(0.2)) / 4)
     assert figures["brier"] == pytest.approx((3 * 2 * 0.2**2 + 2 * 0.8**2) / 4)
@@ -235,3 +236,37 @@ def test_an_ensemble_wants_one_score_for_each_response(objective: str) -> None:
     assert f"objective={objective}" in problem
     config.merge = "average"
     assert list(settings_problems(config)) == []
+
+
+@pytest.mark.parametrize("objective", ["decisions", "no_such_package:Mine"])
+def test_an_objective_that_is_not_there_is_a_problem_of_its_key(objective: str) -> None:
+    config = RewardTrainingConfig(objective=objective, out="rm")
+    config.data.train_files = "rows.jsonl"
+    config.model.path = "base"
+    config.trainer.logger = ["jsonl", "mlfow"]
+    first, second = settings_problems(config)
+    assert first.startswith("objective: ")
+    assert second.startswith("trainer.logger: nothing named 'mlfow'; did you mean 'mlflow'")
+
+
+@pytest.mark.parametrize(
+    ("objective", "best_by", "fits"),
+    [
+        ("bradley_terry", "length_matched", True),
+        ("bradley_terry", "brier", False),
+        ("decision", "brier", True),
+        ("decision", "length_matched", False),
+        ("attributes", "loss", True),
+        ("attributes", "accuracy", False),
+        ("process", "accuracy", True),
+    ],
+)
+def test_the_best_weights_are_chosen_by_a_figure_that_there_is(
+    objective: str, best_by: str, fits: bool
+) -> None:
+    config = RewardTrainingConfig(objective=objective, out="rm")
+    config.data.train_files = "rows.jsonl"
+    config.model.path = "base"
+    config.trainer.best_by = best_by
+    problems = list(settings_problems(config))
+    assert [best_by in problem for problem in problems] == ([] if fits else [True])

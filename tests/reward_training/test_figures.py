@@ -17,6 +17,7 @@ from rmrl.reward_training.held_out import (
     length_matched,
     quick_figures,
 )
+from rmrl.reward_training.objectives.objective import Objective
 from rmrl.reward_training.read_examples import Split
 from rmrl.reward_training.tokens import Tokenized
 from tests.reward_training.pairs import example
@@ -74,6 +75,7 @@ def test_figures_of_a_validation() -> None:
     assert figures["margin"] == 0.5
     assert figures["loss"] == pytest.approx(np.log1p(np.exp(-2)) / 2 + np.log1p(np.exp(1)) / 2)
     assert figures["score_mean"] == pytest.approx(13 / 6)
+    assert set(Objective.chosen_by) <= quick_figures(pairs(40), [[1.0, 0.0]] * 40).keys()
 
 
 def test_every_baseline_stands_in_the_table() -> None:

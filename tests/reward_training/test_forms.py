@@ -240,6 +240,9 @@ def test_prompts_are_held_out_whole_and_the_same_each_time(tmp_path: Path) -> No
     assert not {each.key for each in parts.train} & {each.key for each in parts.held_out}
     assert split(data, among=("pairs",), seed=3) == parts
     assert split(data, among=("pairs",), seed=4) != parts
+    write_rows(path, [*rows(50), *rows(49), {"prompt": "p49", "chosen": "good", "rejected": "x"}])
+    other = split(data, among=("pairs",), seed=3)
+    assert (other.rows, other.digest == parts.digest) == (100, False)
 
 
 def test_evaluation_sets_are_kept_out_and_counted(tmp_path: Path) -> None:

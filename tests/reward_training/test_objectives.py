@@ -162,6 +162,7 @@ def test_figures_of_attributes_stand_beside_a_constant() -> None:
     objective = AttributeRegression(RewardLossConfig(), ("helpful", "verbose"))
     right = [[[each.attributes["helpful"], 1.5]] for each in rows]
     figures = objective.quick(rows, right)
+    assert set(objective.chosen_by) <= figures.keys()
     assert figures["helpful/squared_error"] == 0
     assert figures["verbose/squared_error"] == 0.25
     assert figures["loss"] == 0.125

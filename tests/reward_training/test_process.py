@@ -161,6 +161,7 @@ def test_the_loss_is_the_cross_entropy_of_labelled_steps(tmp_path: Path, tokeniz
     assert sums["score"].item() == pytest.approx(1.8)
     outputs = [[[0.5, -1.0, 9.0]], [[2.0, 0.3, -9.0]]]
     figures = PROCESS.quick(examples, outputs)
+    assert set(PROCESS.chosen_by) <= figures.keys()
     assert figures["loss"] == pytest.approx(expected.item() / 4)
     assert figures["accuracy"] == 0.75
 

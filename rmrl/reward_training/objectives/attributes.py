@@ -40,7 +40,7 @@ class AttributeRegression(Objective):
     """A row's targets: a number per attribute, NaN where it has none."""
 
     forms: ClassVar[tuple[str, ...]] = ("attributes",)
-    best_by: ClassVar[str] = "loss"
+    chosen_by: ClassVar[tuple[str, ...]] = ("loss",)
 
     @classmethod
     def outputs_of(cls, examples: Sequence[Example], settings: RewardLossConfig) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ class Decision(Objective):
 
     forms: ClassVar[tuple[str, ...]] = ("choice",)
     reads: ClassVar[type[Reading]] = AnswerTokens
-    best_by: ClassVar[str] = "brier"
+    chosen_by: ClassVar[tuple[str, ...]] = ("brier", "accuracy", "loss")
 
     def targets(self, example: Example) -> Targets:
         """Return each answer's probability."""

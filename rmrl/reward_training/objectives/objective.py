@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from rmrl.config.schema import RewardLossConfig
+from rmrl.config.schema import RewardLossConfig, RewardTrainingConfig
 from rmrl.evaluation.eval_tables import Rows
 from rmrl.reward_training.example import Example
 from rmrl.reward_training.held_out import full_report, held_out_table, quick_figures
@@ -36,13 +36,28 @@ class Objective:
     """Forms that it learns from, by their names in FORMS."""
     reads: ClassVar[type[Reading]] = LastToken
     """Where its outputs are read."""
-    best_by: ClassVar[str] = "accuracy"
-    """Held-out figure that the best weights are chosen by, where the settings name none."""
+    chosen_by: ClassVar[tuple[str, ...]] = ("accuracy", "length_matched", "loss")
+    """Held-out figures, as `quick` returns them, that the best weights may be chosen by: by the
+    first where the settings name none."""
 
     def __init__(self, settings: RewardLossConfig, outputs: tuple[str, ...] = ("score",)) -> None:
         """`outputs`: names for the head's outputs, as `outputs_of` has found them."""
         self._settings = settings
         self.outputs = outputs
+
+    @classmethod
+    def problems(cls, config: RewardTrainingConfig) -> Iterator[str]:
+        """Report what the settings ask for and the objective does not have, one sentence each."""
+        if config.seeds > 1 and config.merge == "ensemble" and not cls.reads.ensembles:
+            yield (
+                f"seeds={config.seeds}: adapters of objective={config.objective} make no ensemble:"
+                " make one model of all seeds with merge=average"
+            )
+        if config.trainer.best_by not in (None, *cls.chosen_by):
+            yield (
+                f"trainer.best_by={config.trainer.best_by}: objective={config.objective} has no"
+                f" such held-out figure; give one of {', '.join(cls.chosen_by)}"
+            )
 
     @classmethod
     def outputs_of(cls, examples: Sequence[Example], settings: RewardLossConfig) -> tuple[str, ...]:

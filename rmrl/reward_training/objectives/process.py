@@ -42,7 +42,7 @@ class Process(Objective):
 
     forms: ClassVar[tuple[str, ...]] = ("steps", "processbench", "math_shepherd", "prm800k")
     reads: ClassVar[type[Reading]] = StepEnds
-    best_by: ClassVar[str] = "loss"
+    chosen_by: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
 
     def targets(self, example: Example) -> Targets:
         """Return the steps' labels."""

@@ -120,17 +120,10 @@ class Section:
     def check_kind(self) -> None:
         """Raise ConfigError for an unknown kind, or for one that cannot be imported."""
         kind = self.kind
-        if kind not in REWARD_KINDS:
-            raise ConfigError(
-                f"{self.where}.kind={kind}: not a kind{did_you_mean(kind, list(REWARD_KINDS))}"
-            )
-        try:
-            loaded: Any = REWARD_KINDS[kind]
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(
-                f"{self.where}.kind={kind}: {error}; give package.module:Class of something that"
-                " can be imported"
-            ) from error
+        problems = REWARD_KINDS.problems(kind, f"{self.where}.kind")
+        if problems:
+            raise ConfigError(problems)
+        loaded: Any = REWARD_KINDS[kind]
         if not (isinstance(loaded, type) and issubclass(loaded, Kind)):
             raise ConfigError(
                 f"{self.where}.kind={kind}: it does not extend rmrl.rewards.kinds.kind.Kind; write"

@@ -224,7 +224,7 @@ SERVER = {"url": "http://127.0.0.1:9/v1", "model": "m"}
     [
         ("/a/path", "x='/a/path': give entries such as reward.specs.x.path=<checkpoint>"),
         ({"pth": "m"}, "x.pth: no such entry; did you mean 'path'?"),
-        ({"kind": "grm", "path": "m"}, "x.kind=grm: not a kind"),
+        ({"kind": "grm", "path": "m"}, "x.kind: nothing named 'grm'"),
         ({"kind": "bradley_terry"}, "'x' (bradley_terry) has no checkpoint: give reward.specs.x."),
         ({"kind": "bradley_terry", "path": "/nowhere/model"}, "model path"),
         ({"kind": "bradley_terry", "path": "judge"}, "labels"),

@@ -70,7 +70,10 @@ def test_an_entry_of_another_kind_says_which() -> None:
 @pytest.mark.parametrize(
     ("read", "words"),
     [
-        (lambda: section("generativ").check_kind(), "kind=generativ: not a kind"),
+        (
+            lambda: section("generativ").check_kind(),
+            "kind: nothing named 'generativ'; did you mean 'generative'",
+        ),
         (lambda: section("nowhere.at.all:Kind").check_kind(), "nowhere"),
         (
             lambda: section("rmrl.types:ScoreItem").check_kind(),

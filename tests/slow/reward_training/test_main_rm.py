@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -84,7 +85,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_killed_run_goes_on_bit_for_bit_and_its_model_scores_the_same_everywhere(
-    tiny_llama: Path, rows: Path, tmp_path: Path
+    tiny_llama: Path, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = tmp_path / "whole"
     assert main(["train-rm", *words(tiny_llama, rows, whole)]) == 0
@@ -101,8 +102,13 @@ def test_a_killed_run_goes_on_bit_for_bit_and_its_model_scores_the_same_everywhe
     assert "length-matched" in card
 
     broken = tmp_path / "broken"
-    arguments = words(tiny_llama, rows, broken, "gate.engines=[hf]")
+    copy = Path(shutil.copy(rows, tmp_path))
+    arguments = words(tiny_llama, copy, broken, "gate.engines=[hf]")
     kill_after(4, arguments, broken)
+    write_rows(copy, pairs(80, seed=2))
+    assert main(["train-rm", *arguments]) != 0
+    assert "is of a run on other rows" in capsys.readouterr().err
+    shutil.copy(rows, copy)
     assert main(["train-rm", *arguments]) == 0
     assert losses(broken) == losses(whole)
     for name in ("best", "last"):
@@ -119,6 +125,18 @@ def test_a_killed_run_goes_on_bit_for_bit_and_its_model_scores_the_same_everywhe
     assert main(["score", *command, f"out={scored}"]) == 0
     better, worse = json.loads(scored.read_text())["reward"]
     assert better > worse
+
+
+@pytest.mark.parametrize(
+    "more", ["seeds=2", "trainer.early_stop=3", "trainer.best_by=loss"], ids=["seeds", "stop", "by"]
+)
+def test_keys_that_need_held_out_rows_are_refused_without(
+    tiny_llama: Path, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str
+) -> None:
+    arguments = ["data.val_share=0", "merge=average", more]
+    assert main(["train-rm", *words(tiny_llama, rows, tmp_path / "run", *arguments)]) != 0
+    assert "need held-out rows, and none is left" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_two_processes_with_lora_and_lists(tiny_llama: Path, tmp_path: Path) -> None:
