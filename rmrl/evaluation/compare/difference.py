@@ -10,9 +10,7 @@ from scipy.stats import bootstrap
 
 from rmrl.evaluation.compare.agreement import groups
 from rmrl.evaluation.compare.responses import Responses
-
-_CELLS = 10**7
-"""Resampled values in memory at a time."""
+from rmrl.evaluation.measures.shares import CELLS
 
 Terms = tuple[np.ndarray, np.ndarray]
 """float64 [A, T] for both rewards, and each one's prompt number [T]. A figure is the mean of
@@ -101,7 +99,7 @@ def difference(
         paired=True,
         vectorized=True,
         n_resamples=resamples,
-        batch=max(1, _CELLS // len(counts_P)),
+        batch=max(1, CELLS // len(counts_P)),
         confidence_level=confidence,
         method="percentile",
         rng=np.random.default_rng(seed),

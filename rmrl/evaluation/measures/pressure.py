@@ -63,8 +63,12 @@ def pressure(
             for of_judge, of_people in zip(scores, gold, strict=True)
         ]
     )
-    draws = np.random.default_rng(seed).integers(0, len(scores), (_RESAMPLES, len(scores)))
-    means_Rn = curves_Pn[draws].mean(axis=1)
+    rng = np.random.default_rng(seed)
+    means: list[np.ndarray] = []
+    for _ in range(_RESAMPLES):
+        drawn_P = rng.integers(0, len(scores), len(scores))
+        means.append(curves_Pn[drawn_P].mean(axis=0))
+    means_Rn = np.asarray(means)
     edges = [(1 - confidence) / 2, (1 + confidence) / 2]
     low_n, high_n = np.quantile(means_Rn, edges, axis=0)
     mean_n = curves_Pn.mean(axis=0)

@@ -13,6 +13,8 @@ from scipy.stats import binomtest, bootstrap
 from rmrl.api import independent_count
 
 _RESAMPLES = 2000
+CELLS = 10**7
+"""Resampled values that a bootstrap has in memory at a time."""
 
 
 def clustered_share(
@@ -65,6 +67,7 @@ def share(credits: Sequence[float], *, confidence: float, seed: int) -> dict[str
             np.mean,
             confidence_level=confidence,
             n_resamples=_RESAMPLES,
+            batch=max(1, CELLS // count),
             method="percentile",
             rng=np.random.default_rng(seed),
         )
