@@ -18,10 +18,13 @@ from rmrl.ports import HeldPort
 from rmrl.reward_training.labelled_batch import Item, batch_of
 from rmrl.reward_training.plain_scores import PlainScores
 from rmrl.reward_training.reward_engine import RewardSettings
+from rmrl.telemetry.progress import LINE_EVERY_S, counting
 from rmrl.trainer.allocations import all_or_none
 from rmrl.types import Metrics
 
 _WORKER = "rmrl.reward_training.reward_engine:RewardWorker"
+_SCORED_TOGETHER = 512
+"""Items in one call, behind which the count of scored ones goes on."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,15 +41,20 @@ class ProcessGroup:
         return {f"train/{name.partition('/')[2]}": value for name, value in metrics.items()}
 
     async def scores(self, items: Sequence[Item]) -> list[list[np.ndarray]]:
-        """Return the outputs for each item's responses, float32 [tokens read, n] each."""
-        shares = self._dealt(items)
-        answers = await self._call("scores", [batch_of(share) for share in shares])
+        """Return the outputs for each item's responses, float32 [tokens read, n] each. `timeout_s`
+        is the deadline of each part of the items."""
         outputs: dict[int, list[np.ndarray]] = {}
-        for share, rows in zip(shares, answers, strict=True):
-            start = 0
-            for item in share:
-                outputs[item.number] = rows[start : start + len(item.tokens)]
-                start += len(item.tokens)
+        total = len(items)
+        with counting("scored", total, unit="rows", log_every_s=LINE_EVERY_S) as update:
+            for first in range(0, total, _SCORED_TOGETHER):
+                shares = self._dealt(items[first : first + _SCORED_TOGETHER])
+                answers = await self._call("scores", [batch_of(share) for share in shares])
+                for share, rows in zip(shares, answers, strict=True):
+                    start = 0
+                    for item in share:
+                        outputs[item.number] = rows[start : start + len(item.tokens)]
+                        start += len(item.tokens)
+                update(len(outputs))
         return [outputs[item.number] for item in items]
 
     async def everywhere(self, method: str, *args: object) -> list[Any]:

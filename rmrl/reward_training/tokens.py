@@ -14,6 +14,7 @@ from rmrl.reward_training.example import Example
 from rmrl.reward_training.labelled_batch import Item, batch_of
 from rmrl.reward_training.objectives.objective import Objective
 from rmrl.reward_training.readings.reading import Row
+from rmrl.telemetry.progress import LINE_EVERY_S, counting
 
 _CHUNK = 512
 """Examples per call of the tokenizer."""
@@ -44,10 +45,13 @@ def tokenized(
     DataError with `overlong=error` where there is such a row."""
     reading = objective.reading
     result = Tokenized(items=[], dropped=[], cut=[], unlabelled=[], lengths=[])
-    for start in range(0, len(examples), _CHUNK):
-        chunk = examples[start : start + _CHUNK]
-        for number, rows in enumerate(reading.rows(chunk, tokenizer), start):
-            _add(result, number, examples[number], rows, objective=objective, data=data)
+    total = len(examples)
+    with counting("tokenized", total, unit="rows", log_every_s=LINE_EVERY_S) as update:
+        for start in range(0, total, _CHUNK):
+            chunk = examples[start : start + _CHUNK]
+            for number, rows in enumerate(reading.rows(chunk, tokenizer), start):
+                _add(result, number, examples[number], rows, objective=objective, data=data)
+            update(start + len(chunk))
     return result
 
 
