@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -29,6 +29,7 @@ from rmrl.data.traces.table import as_row
 from rmrl.errors import ConfigError, DataError
 from rmrl.offline.check_scoring import CheckedScoring, check_first_rows, check_scoring
 from rmrl.offline.open_scorer import open_scorer, token_counter
+from rmrl.offline.progress import counting
 from rmrl.offline.response_rows import response_rows
 from rmrl.offline.score import batch_sizes, judge_missing
 from rmrl.offline.score_columns import score_columns, transformed_columns
@@ -114,13 +115,18 @@ class AsyncRewards:
         for number, row in enumerate(raw_rows):
             rows_of_data.append(Row(file=_ROWS, label=_ROWS, number=number, fields=dict(row)))
             names |= dict.fromkeys(row)
-        counting = token_counter(self._checked)
-        prepared = list(answered(rows_of_data, self._checked.config.data, count_tokens=counting))
+        tokens = token_counter(self._checked)
+        prepared = list(answered(rows_of_data, self._checked.config.data, count_tokens=tokens))
         if not prepared:
             raise DataError("there are no rows to score; give at least one prompt with a response")
         async with self._turn:
             scorer = await self._opened(prepared)
-            table = await unless_lost(_scored(self._checked, scorer, prepared))
+            total = sum(len(row.texts) for row in prepared)
+            with ExitStack() as stack:
+                on_progress = None
+                if not self._in_training:
+                    on_progress = stack.enter_context(counting(total))
+                table = await unless_lost(_scored(self._checked, scorer, prepared, on_progress))
         judge_missing(self._checked, table.summary, over_budget=over_budget)
         raw_columns = {name: [row.get(name) for row in raw_rows] for name in names}
         return replace(table, columns={**raw_columns, **table.columns})
@@ -177,7 +183,8 @@ class Rewards:
         running statistics go on from call to call, and more missing verdicts than allowed raise
         MissingVerdictsError unless `over_budget` is given.
 
-        What `rmrl score` prints goes to the loggers below "rmrl". Raises ConfigError with every
+        What `rmrl score` prints goes to the loggers below "rmrl", and on a terminal a bar shows the
+        progress of a call. Raises ConfigError with every
         problem that shows before rows are there.
         """
         self._rewards = AsyncRewards(config, in_training=in_training)
@@ -315,9 +322,13 @@ def _score_config(config: Mapping[str, Any]) -> ScoreConfig:
 
 
 async def _scored(
-    checked: CheckedScoring, scorer: Scorer, rows: Sequence[AnsweredRow]
+    checked: CheckedScoring,
+    scorer: Scorer,
+    rows: Sequence[AnsweredRow],
+    on_progress: Callable[[int], None] | None,
 ) -> ScoreTable:
-    """The added columns in `rows`' order, scored in `rmrl score`'s batches."""
+    """The added columns in `rows`' order, scored in `rmrl score`'s batches. `on_progress`: is told
+    how many responses are scored."""
     ordered = list(rows)
     if checked.whole_groups:
         ordered = groups_together(rows)
@@ -331,6 +342,8 @@ async def _scored(
         added = score_columns(batch, rewards, further=checked.config.columns)
         _place(added, batch, columns, len(rows))
         _place(transformed_columns(batch, rewards), batch, transformed, len(rows))
+        if on_progress is not None:
+            on_progress(summary.rows)
     return ScoreTable(columns, summary, transformed)
 
 

@@ -7,6 +7,7 @@ import json
 import logging
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import rmrl
 from rmrl import AsyncRewards, Rewards
 from rmrl.errors import ConfigError, DataError, MissingVerdictsError, RmrlError
+from rmrl.offline.progress import counting
 from tests.inputs import read_lines, rule, write_lines
 from tests.offline.conftest import LENGTH, Bench
 
@@ -265,3 +267,21 @@ def test_rows_have_the_columns_that_the_configuration_names(folder: Path) -> Non
     config["data"] = {"columns": {"promt": "q"}}
     with pytest.raises(ConfigError, match=r"data.columns.promt: no value of that name"):
         Rewards(config)
+
+
+@pytest.mark.parametrize("in_training", [False, True])
+def test_a_long_call_says_how_far_it_is_but_for_a_step_of_a_training(
+    folder: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    in_training: bool,
+) -> None:
+    shown = partial(counting, every_s=0.0)
+    monkeypatch.setattr("rmrl.offline.rewards.counting", shown)
+    caplog.set_level("INFO", logger="rmrl.offline.progress")
+    count = 40
+    with Rewards(settings(folder), in_training=in_training) as rewards:
+        rewards.score(["2 + 2?"] * count, ["4"] * count, references=["4"] * count)
+    # The first batches have 16 and 32 responses.
+    said = [message for message in caplog.messages if message.startswith("scored")]
+    assert said == ([] if in_training else ["scored 16 of 40 responses"])
