@@ -72,16 +72,15 @@ class Registry(Generic[T]):
             )
         return load_attribute(self._table[name])  # type: ignore[return-value]
 
-    def problems(self, name: str, key: str = "") -> list[str]:
+    def problems(self, name: str, key: str) -> list[str]:
         """Return why a name cannot be looked up, as a sentence for the key that it stands at; []
         where it can."""
         try:
             self[name]
         except ConfigError as error:
-            return [f"{key or self.what}{error.problems[0].removeprefix(self.what)}"]
+            return [f"{key}{error.problems[0].removeprefix(self.what)}"]
         except (ImportError, AttributeError) as error:
-            place = "give package.module:name of something that can be imported"
-            return [f"{key or self.what}: {error}; {place}"]
+            return [f"{key}: {error}; give package.module:name of something that can be imported"]
         return []
 
     def __contains__(self, name: object) -> bool:

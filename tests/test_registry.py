@@ -37,12 +37,14 @@ def test_an_attribute_that_is_not_there() -> None:
 
 def test_problems_of_a_name_stand_at_its_key() -> None:
     table: Registry[object] = Registry("kind", {"rule": "rmrl.types:ScoreItem"})
-    assert table.problems("rule") == []
-    assert table.problems("rmrl.types:ScoreItem") == []
-    assert table.problems("rul") == ["kind: nothing named 'rul'; did you mean 'rule'? known: rule"]
+    assert table.problems("rule", "kind") == []
+    assert table.problems("rmrl.types:ScoreItem", "kind") == []
+    assert table.problems("rul", "kind") == [
+        "kind: nothing named 'rul'; did you mean 'rule'? known: rule"
+    ]
     (problem,) = table.problems("rul", "reward.specs.x.kind")
     assert problem.startswith("reward.specs.x.kind: nothing named 'rul'; did you mean")
     for name in ("nowhere.at.all:Kind", "rmrl.types:Nothing"):
-        (problem,) = table.problems(name)
-        assert problem.startswith("kind: ")
+        (problem,) = table.problems(name, "x")
+        assert problem.startswith("x: ")
         assert problem.endswith("; give package.module:name of something that can be imported")

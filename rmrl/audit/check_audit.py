@@ -18,7 +18,6 @@ from rmrl.config.schema.audit import AuditConfig
 from rmrl.errors import ConfigError, DataError, Problems
 from rmrl.offline.check_scoring import CheckedScoring, check_scoring
 from rmrl.offline.open_scorer import token_counter
-from rmrl.registry import did_you_mean
 
 _log = logging.getLogger(__name__)
 
@@ -96,8 +95,7 @@ def config_problems(config: AuditConfig) -> Iterator[str]:
         )
     for key in ("checks", "require"):
         for name in getattr(config.audit, key):
-            if name not in CHECKS:
-                yield f"audit.{key}: nothing named '{name}'{did_you_mean(name, list(CHECKS))}"
+            yield from CHECKS.problems(name, f"audit.{key}")
     yield from confidence_problems("audit.confidence", config.audit.confidence)
     if config.audit.label and config.data.files is None:
         yield f"audit.label={config.audit.label}: rows that are made here have no people's labels"

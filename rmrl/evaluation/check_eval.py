@@ -141,9 +141,8 @@ def eval_problems(config: EvalConfig) -> Iterator[str]:
     settings = config.eval
     if settings.format is None:
         yield f"eval.format is empty: give the layout of the files, one of {', '.join(FORMATS)}"
-    elif settings.format not in FORMATS:
-        suggestion = did_you_mean(settings.format, list(FORMATS))
-        yield f"eval.format={settings.format}: nothing of that name{suggestion}"
+    else:
+        yield from FORMATS.problems(settings.format, "eval.format")
     if config.data.files is None and settings.recorded is None:
         yield (
             "data.files is empty: give the files of the benchmark, e.g. data.files=filtered.parquet"

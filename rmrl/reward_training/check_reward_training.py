@@ -160,13 +160,15 @@ def settings_problems(config: RewardTrainingConfig) -> Iterator[str]:
     yield from folder_problems(config.out, "the run", example="rm")
     if not config.model.path:
         yield "model.path is empty: give the model to start from, e.g. model.path=Qwen/Qwen3-0.6B"
-    unknown = OBJECTIVES.problems(config.objective)
+    unknown = OBJECTIVES.problems(config.objective, "objective")
     yield from unknown or OBJECTIVES[config.objective].problems(config)
     if config.seeds > 1 and config.merge == "ensemble" and not config.model.lora_rank:
         yield (
             f"seeds={config.seeds} trains adapters that share one base: give"
             " model.lora_rank=16, or make one model of all seeds with merge=average"
         )
+    if config.seeds == 1 and config.merge == "average":
+        yield "merge=average makes one model of several seeds: give e.g. seeds=4, or leave it out"
     critic = config.loss.critic
     if config.objective == "critique" and not (critic.get("path") or critic.get("server")):
         yield (
@@ -179,7 +181,7 @@ def settings_problems(config: RewardTrainingConfig) -> Iterator[str]:
             " it at 1"
         )
     for name in config.trainer.logger:
-        yield from SINKS.problems(name)
+        yield from SINKS.problems(name, "trainer.logger")
 
 
 def _fit_positions(config: RewardTrainingConfig) -> RewardTrainingConfig:

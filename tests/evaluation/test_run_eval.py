@@ -367,7 +367,13 @@ def test_every_wrong_value_is_a_sentence_of_its_own() -> None:
     config = compose_config(["eval.format=pair", "eval.scale=[5,1]"], EvalConfig)
     problems = list(eval_problems(config))
     assert "did you mean 'pairs'" in problems[0]
-    starts = ["eval.format=", "data.files", "there is nothing", "out is", "eval.scale="]
+    starts = [
+        "eval.format: nothing named 'pair'",
+        "data.files",
+        "there is nothing",
+        "out is",
+        "eval.scale=",
+    ]
     assert [problem.startswith(start) for problem, start in zip(problems, starts, strict=True)] == [
         True
     ] * 5

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from rmrl.config.schema import RewardDataConfig, RewardLossConfig, RewardTrainingConfig
+from rmrl.config.schema import RewardDataConfig, RewardLossConfig
 from rmrl.errors import DataError
-from rmrl.reward_training.check_reward_training import settings_problems
 from rmrl.reward_training.example import Example
 from rmrl.reward_training.labelled_batch import Item, batch_of
 from rmrl.reward_training.objectives.decision import Decision
@@ -224,49 +223,3 @@ def test_few_questions_stand_in_the_section_and_many_in_the_rows(tmp_path: Path)
     assert reading.columns(many)["extra_info"][3] == {"criteria": [criterion]}
     logprobs = [[math.log(0.1)], [math.log(0.1)], [math.log(0.2)]]
     assert reading.scores(logprobs) == [pytest.approx(0.25 * 0.5 + 0.5)]
-
-
-@pytest.mark.parametrize("objective", ["process", "decision"])
-def test_an_ensemble_wants_one_score_for_each_response(objective: str) -> None:
-    config = RewardTrainingConfig(objective=objective, seeds=2, out="rm")
-    config.data.train_files = "rows.jsonl"
-    config.model.path = "base"
-    config.model.lora_rank = 4
-    (problem,) = settings_problems(config)
-    assert f"objective={objective}" in problem
-    config.merge = "average"
-    assert list(settings_problems(config)) == []
-
-
-@pytest.mark.parametrize("objective", ["decisions", "no_such_package:Mine"])
-def test_an_objective_that_is_not_there_is_a_problem_of_its_key(objective: str) -> None:
-    config = RewardTrainingConfig(objective=objective, out="rm")
-    config.data.train_files = "rows.jsonl"
-    config.model.path = "base"
-    config.trainer.logger = ["jsonl", "mlfow"]
-    first, second = settings_problems(config)
-    assert first.startswith("objective: ")
-    assert second.startswith("trainer.logger: nothing named 'mlfow'; did you mean 'mlflow'")
-
-
-@pytest.mark.parametrize(
-    ("objective", "best_by", "fits"),
-    [
-        ("bradley_terry", "length_matched", True),
-        ("bradley_terry", "brier", False),
-        ("decision", "brier", True),
-        ("decision", "length_matched", False),
-        ("attributes", "loss", True),
-        ("attributes", "accuracy", False),
-        ("process", "accuracy", True),
-    ],
-)
-def test_the_best_weights_are_chosen_by_a_figure_that_there_is(
-    objective: str, best_by: str, fits: bool
-) -> None:
-    config = RewardTrainingConfig(objective=objective, out="rm")
-    config.data.train_files = "rows.jsonl"
-    config.model.path = "base"
-    config.trainer.best_by = best_by
-    problems = list(settings_problems(config))
-    assert [best_by in problem for problem in problems] == ([] if fits else [True])

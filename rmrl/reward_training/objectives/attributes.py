@@ -40,6 +40,7 @@ class AttributeRegression(Objective):
     """A row's targets: a number per attribute, NaN where it has none."""
 
     forms: ClassVar[tuple[str, ...]] = ("attributes",)
+    loss_keys: ClassVar[tuple[str, ...]] = ("head",)
     chosen_by: ClassVar[tuple[str, ...]] = ("loss",)
 
     @classmethod

@@ -26,6 +26,7 @@ class BradleyTerry(Objective):
     """A row's target: its rank, and its item's margin."""
 
     forms: ClassVar[tuple[str, ...]] = ("pairs", "two_responses", "ranked")
+    loss_keys: ClassVar[tuple[str, ...]] = ("center", "label_smoothing")
 
     def targets(self, example: Example) -> Targets:
         """Return each response's rank and margin."""

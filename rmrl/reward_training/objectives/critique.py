@@ -17,6 +17,7 @@ class CritiqueBradleyTerry(BradleyTerry):
     """Targets, loss and figures are Bradley-Terry's."""
 
     reads: ClassVar[type[Reading]] = CritiqueTurn
+    loss_keys: ClassVar[tuple[str, ...]] = (*BradleyTerry.loss_keys, "critic")
 
     @property
     def reading(self) -> Reading:

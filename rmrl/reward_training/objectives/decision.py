@@ -43,6 +43,7 @@ class Decision(Objective):
     """An item has a row for each answer. Its target: the answer's probability."""
 
     forms: ClassVar[tuple[str, ...]] = ("choice",)
+    loss_keys: ClassVar[tuple[str, ...]] = ("decision", "draws", "label_mass")
     reads: ClassVar[type[Reading]] = AnswerTokens
     chosen_by: ClassVar[tuple[str, ...]] = ("brier", "accuracy", "loss")
 

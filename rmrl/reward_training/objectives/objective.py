@@ -7,6 +7,7 @@ processes, so results do not depend on how items were distributed or cut.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -36,6 +37,8 @@ class Objective:
     """Forms that it learns from, by their names in FORMS."""
     reads: ClassVar[type[Reading]] = LastToken
     """Where its outputs are read."""
+    loss_keys: ClassVar[tuple[str, ...]] = ()
+    """Keys of `loss` that it reads."""
     chosen_by: ClassVar[tuple[str, ...]] = ("accuracy", "length_matched", "loss")
     """Held-out figures, as `quick` returns them, that the best weights may be chosen by: by the
     first where the settings name none."""
@@ -53,6 +56,10 @@ class Objective:
                 f"seeds={config.seeds}: adapters of objective={config.objective} make no ensemble:"
                 " make one model of all seeds with merge=average"
             )
+        default = RewardLossConfig()
+        for name in (entry.name for entry in fields(default)):
+            if name not in cls.loss_keys and getattr(config.loss, name) != getattr(default, name):
+                yield f"loss.{name}: not read by objective={config.objective}; leave it out"
         if config.trainer.best_by not in (None, *cls.chosen_by):
             yield (
                 f"trainer.best_by={config.trainer.best_by}: objective={config.objective} has no"

@@ -32,6 +32,7 @@ class PlackettLuce(Objective):
     """A row's target: its rank."""
 
     forms: ClassVar[tuple[str, ...]] = ("pairs", "two_responses", "ranked")
+    loss_keys: ClassVar[tuple[str, ...]] = ("tie_strength",)
 
     def targets(self, example: Example) -> Targets:
         """Return each response's rank."""

@@ -128,12 +128,18 @@ def test_a_killed_run_goes_on_bit_for_bit_and_its_model_scores_the_same_everywhe
 
 
 @pytest.mark.parametrize(
-    "more", ["seeds=2", "trainer.early_stop=3", "trainer.best_by=loss"], ids=["seeds", "stop", "by"]
+    "more",
+    [["seeds=2", "merge=average"], ["trainer.early_stop=3"], ["trainer.best_by=loss"]],
+    ids=["seeds", "stop", "by"],
 )
 def test_keys_that_need_held_out_rows_are_refused_without(
-    tiny_llama: Path, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str
+    tiny_llama: Path,
+    rows: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    more: list[str],
 ) -> None:
-    arguments = ["data.val_share=0", "merge=average", more]
+    arguments = ["data.val_share=0", *more]
     assert main(["train-rm", *words(tiny_llama, rows, tmp_path / "run", *arguments)]) != 0
     assert "need held-out rows, and none is left" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
