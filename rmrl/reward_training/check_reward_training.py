@@ -14,7 +14,9 @@ from rmrl.config.plain_checks import field_problems, folder_problems
 from rmrl.config.schema import RewardTrainingConfig
 from rmrl.errors import ConfigError, DataError, Problems
 from rmrl.evaluation.eval_tables import aligned
+from rmrl.inference.reward_engines import ENGINES
 from rmrl.models.checkpoint_inspect import local_checkpoint, max_positions
+from rmrl.registry import did_you_mean
 from rmrl.reward_training.data_report import data_report, data_tables
 from rmrl.reward_training.objectives import OBJECTIVES
 from rmrl.reward_training.objectives.objective import Objective
@@ -152,11 +154,8 @@ def _tokens(config: RewardTrainingConfig, objective: Objective, parts: Split) ->
 
 def settings_problems(config: RewardTrainingConfig) -> Iterator[str]:
     """Report what is missing or unknown, one sentence each."""
-    if config.data.train_files is None:
-        yield (
-            "data.train_files is empty: give a parquet, jsonl or csv file of rows with labels, e.g."
-            " data.train_files=pairs.jsonl"
-        )
+    if not config.data.train_files:
+        yield "data.train_files is empty: give rows with labels, e.g. data.train_files=pairs.jsonl"
     yield from folder_problems(config.out, "the run", example="rm")
     if not config.model.path:
         yield "model.path is empty: give the model to start from, e.g. model.path=Qwen/Qwen3-0.6B"
@@ -180,6 +179,9 @@ def settings_problems(config: RewardTrainingConfig) -> Iterator[str]:
             "fsdp_config.ulysses_sequence_parallel_size: rmrl train-rm reads each row whole: leave"
             " it at 1"
         )
+    for name in config.gate.engines:
+        if name not in ENGINES:
+            yield f"gate.engines: nothing named '{name}'{did_you_mean(name, list(ENGINES))}"
     for name in config.trainer.logger:
         yield from SINKS.problems(name, "trainer.logger")
 

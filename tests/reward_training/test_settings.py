@@ -36,6 +36,13 @@ def test_an_ensemble_wants_one_score_for_each_response(objective: str) -> None:
     assert problem.startswith("merge=average makes one model of several seeds")
 
 
+def test_a_misspelt_engine_would_be_no_gate() -> None:
+    config = config_of("process")
+    config.gate.engines = ["hf", "vlm"]
+    (problem,) = settings_problems(config)
+    assert problem.startswith("gate.engines: nothing named 'vlm'; did you mean 'vllm'")
+
+
 @pytest.mark.parametrize("objective", ["decisions", "no_such_package:Mine"])
 def test_an_objective_that_is_not_there_is_a_problem_of_its_key(objective: str) -> None:
     config = config_of(objective)
