@@ -94,6 +94,11 @@ class Example:
         ]
 
     @property
+    def all_alike(self) -> bool:
+        """Whether all of several responses are the same text."""
+        return len(self.responses) > 1 and len(set(self.responses)) == 1
+
+    @property
     def ends(self) -> tuple[int, int] | None:
         """The best and the worst response's numbers, None where all are equally good."""
         if len(set(self.ranks)) < 2:

@@ -30,7 +30,8 @@ class Tokenized:
     cut: list[int]
     """The examples whose prompt lost its start."""
     unlabelled: list[int]
-    """The examples that teach nothing, such as a list with ties alone. They are left out."""
+    """The examples that teach nothing, such as a list with ties alone, or a pair with the same text
+    twice. They are left out."""
     lengths: list[int]
     """Tokens of every response with its prompt, before anything was dropped or cut."""
 
@@ -100,7 +101,7 @@ def _add(
         reads=tuple(reads),
         targets=objective.targets(example),
     )
-    if objective.weight(batch_of([item])):
+    if objective.weight(batch_of([item])) and not example.all_alike:
         result.items.append(item)
     else:
         result.unlabelled.append(number)

@@ -66,7 +66,11 @@ def test_what_does_not_fit_is_dropped_and_counted(tokenizer: Any) -> None:
 
 def test_a_row_that_teaches_nothing_is_left_out_and_counted(tokenizer: Any) -> None:
     """Ties teach a pair's loss nothing, unless it has a probability for them."""
-    rows = [EXAMPLES[0], replace(EXAMPLES[1], ranks=(0, 0))]
+    rows = [
+        EXAMPLES[0],
+        replace(EXAMPLES[1], ranks=(0, 0)),
+        replace(EXAMPLES[0], responses=("same", "same")),
+    ]
     for objective, teaching in (
         (BradleyTerry(RewardLossConfig()), [0]),
         (PlackettLuce(RewardLossConfig()), [0]),
@@ -74,7 +78,7 @@ def test_a_row_that_teaches_nothing_is_left_out_and_counted(tokenizer: Any) -> N
     ):
         result = tokenized(rows, tokenizer, objective, RewardDataConfig())
         assert [item.number for item in result.items] == teaching
-        assert result.unlabelled == [number for number in (0, 1) if number not in teaching]
+        assert result.unlabelled == [number for number in (0, 1, 2) if number not in teaching]
 
 
 def test_a_prompt_loses_its_start_where_rows_are_cut(tokenizer: Any) -> None:
