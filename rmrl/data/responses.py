@@ -390,11 +390,14 @@ def answers_in(
             column = "messages"
             value = talk
     if value is ABSENT:
+        todo = "name the column that holds it: data.columns.response=..."
+        if {"chosen", "rejected"} <= fields.keys():
+            todo = f"rmrl eval eval.format=pairs scores pairs; or {todo}"
         raise FieldError(
             column,
             saw=f"only the columns {', '.join(fields) or '(none)'}",
             need=f"a column '{column}' (or '{_SEVERAL}')",
-            todo="name the column that holds it: data.columns.response=...",
+            todo=todo,
         )
     if isinstance(value, str):
         return (value,), False, ((),)

@@ -338,6 +338,9 @@ def test_the_last_assistant_turn_is_the_response_and_earlier_ones_the_conversati
         read(tmp_path, [{"prompt": [user], "response": [tool]}])
     with pytest.raises(DataError, match="need a column 'response'"):
         read(tmp_path, [{"messages": [user]}])
+    pair = {"prompt": "q", "chosen": "a", "rejected": "b"}
+    with pytest.raises(DataError, match=r"rmrl eval eval\.format=pairs scores pairs; or name"):
+        read(tmp_path, [pair])
 
 
 def test_several_responses_that_are_conversations(tmp_path: Path) -> None:
