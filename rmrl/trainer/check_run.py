@@ -286,7 +286,7 @@ def _part_problems(config: Config, device: str) -> list[str]:
     }
     for key, table, name in (
         ("algorithm.adv_estimator", ADVANTAGES, config.algorithm.adv_estimator),
-        ("actor_rollout_ref.actor.policy_loss", LOSSES, actor.policy_loss.loss_mode),
+        ("actor_rollout_ref.actor.policy_loss.loss_mode", LOSSES, actor.policy_loss.loss_mode),
         ("actor_rollout_ref.rollout.name", ROLLOUT_ENGINES, rollout.name),
         *(("trainer.logger", SINKS, name) for name in config.trainer.logger),
         *((key, TRAIN_ENGINES, name) for key, name in strategies.items() if name is not None),
