@@ -1,16 +1,20 @@
 """Critiques on the training rows, written by rmrl's own engines before the first step.
 
 <out>/critiques.sqlite    verdict cache: a run that is broken off asks for the missing ones alone
+<out>/critiques.json      which rows have a response without a critique: a run that goes on leaves
+                          out the same rows, though the critic may have written more by now
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from rmrl.files import write_whole
 from rmrl.inference.reward_engine_base import Runner
 from rmrl.offline.rewards import AsyncRewards
 from rmrl.reward_training.check_reward_training import CheckedRewardTraining, with_split
@@ -26,6 +30,7 @@ from rmrl.types import ScoreItem, ScoreResult
 _log = logging.getLogger(__name__)
 
 CACHE = "critiques.sqlite"
+_RECORD = "critiques.json"
 _CRITIC = "critic"
 _WRITER = "rmrl.reward_training.critics:CritiqueWriter"
 
@@ -72,17 +77,34 @@ async def with_critiques(checked: CheckedRewardTraining) -> CheckedRewardTrainin
         return checked
     if all(example.critiques for example in parts.train):
         return checked
-    examples = [*parts.train, *parts.held_out]
-    _log.info(f"writing critiques of {sum(len(each.responses) for each in examples)} responses")
-    texts = iter(await _written(checked, examples))
-    known: list[list[Example]] = []
-    for part in (parts.train, parts.held_out):
-        done = [(example, next(texts)) for example in part]
-        known.append([replace(each, critiques=tuple(own)) for each, own in done if all(own)])
-    missing = len(examples) - sum(map(len, known))
-    train, held_out = known
-    split = replace(parts, train=train, held_out=held_out, without_critique=missing)
-    return await asyncio.to_thread(with_split, checked, split)
+    examples = dict(enumerate([*parts.train, *parts.held_out]))
+    total = len(examples)
+    record = checked.out / _RECORD
+    rows = parts.digest
+    if record.exists():
+        earlier = json.loads(record.read_text(encoding="utf-8"))
+        if earlier["rows"] == rows:
+            for number in earlier["left_out"]:
+                del examples[number]
+    _log.info(
+        f"writing critiques of {sum(len(each.responses) for each in examples.values())} responses"
+    )
+    texts = await _written(checked, list(examples.values()))
+    known = {
+        number: replace(each, critiques=tuple(own))
+        for (number, each), own in zip(examples.items(), texts, strict=True)
+        if all(own)
+    }
+    left_out = sorted(set(range(total)) - known.keys())
+    split = replace(
+        parts,
+        train=[each for number, each in known.items() if number < len(parts.train)],
+        held_out=[each for number, each in known.items() if number >= len(parts.train)],
+        without_critique=len(left_out),
+    )
+    work = await asyncio.to_thread(with_split, checked, split)
+    write_whole(record, json.dumps({"rows": rows, "left_out": left_out}) + "\n")
+    return work
 
 
 async def _written(

@@ -220,6 +220,7 @@ def test_recorded_verdicts_need_the_label_alone() -> None:
     [
         ({"chosen": "good", "rejected": "bad"}, "need 'prompt'"),
         ({"prompt": "Hi", "chosen": "good"}, "need 'rejected'"),
+        ({"instruction": "Hi", "history": [["x", None]], **TEXTS}, r"need a list of \[question"),
         ({"prompt": "Hi", "response_a": "good", "label": "A"}, "need 'response_b'"),
         ({"prompt": "Ho", "chosen": [USER, GOOD], "rejected": "bad"}, "one turn"),
         ({"chosen": [USER, GOOD], "rejected": [BAD]}, "the turns of chosen"),

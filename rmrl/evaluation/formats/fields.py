@@ -115,7 +115,11 @@ class Fields:
         if isinstance(system, str) and system.strip():
             turns.append({"role": "system", "content": system})
         if name == "instruction":
-            turns += history_turns(self.get("history"))
+            history = self.get("history")
+            try:
+                turns += history_turns(history)
+            except ValueError as error:
+                raise self.wrong("history", history, "a list of [question, answer]") from error
         if not turns:
             return asked
         if isinstance(asked, str):

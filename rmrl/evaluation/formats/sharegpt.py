@@ -28,11 +28,12 @@ def _turn(turn: Any) -> Any:
 
 
 def history_turns(history: Any) -> Iterator[Message]:
-    """Yield the turns of a list [[question, answer], ...]; none for any other value."""
+    """Yield the turns of a list [[question, answer], ...]; none for a text or None. Raises
+    ValueError for a list of anything else."""
     for entry in history if isinstance(history, list) else ():
         match entry:
             case [str(question), str(answer)]:
                 yield {"role": "user", "content": question}
                 yield {"role": "assistant", "content": answer}
             case _:
-                return
+                raise ValueError(f"{entry} is no question with its answer")

@@ -325,7 +325,10 @@ def test_critiques_are_written_once_and_read_by_the_critique_kind(
         "gate.engines=[hf]",
     )
     kill_after(2, arguments, out)
+    # Rows without a critique are the same ones when the run goes on.
+    record = json.loads((out / "critiques.json").read_text())
     assert main(["train-rm", *arguments]) == 0
+    assert json.loads((out / "critiques.json").read_text()) == record
     log = (out / "run.log").read_text()
     assert log.count("writing critiques of") == 2
     assert log.count(f"slot: loading {smollm2} for critic") == 1
