@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.data import prepare
-from rmrl.data.column_names import ABSENT, ColumnNames
+from rmrl.data.column_names import ColumnNames
 from rmrl.data.dialogue import dialogue_turns
 from rmrl.data.sources import SPLITS, HubNames, Record
 from rmrl.errors import DataError
@@ -82,7 +82,7 @@ def _ordered(row: Fields) -> Iterator[tuple[Turns, str, str]]:
             prompt = row.prompt_in_any_column()
             yield prompt, row.text(f"response_{better}"), row.text(f"response_{3 - better}")
     else:
-        if not any(_has(row, names) for names in KNOWN):
+        if not any(row.names.has(row.values, names) for names in KNOWN):
             raise DataError(
                 f"{row.place}: saw only the columns {', '.join(row.values)}; need a layout that"
                 " --help lists; rename the columns"
@@ -90,10 +90,6 @@ def _ordered(row: Fields) -> Iterator[tuple[Turns, str, str]]:
         prompt, responses, good = labelled_pair(row)
         for better in good:
             yield prompt, responses[better], responses[1 - better]
-
-
-def _has(row: Fields, names: Iterable[str]) -> bool:
-    return all(row.names.value(row.values, name) is not ABSENT for name in names)
 
 
 def _part_early(row: Fields) -> bool:

@@ -67,21 +67,27 @@ class Registry(Generic[T]):
         if ":" in name and name not in self._table:
             return load_attribute(name)  # type: ignore[return-value]
         if name not in self._table:
-            raise ConfigError(
-                f"{self.what}: nothing named '{name}'{did_you_mean(name, self._table)}"
-            )
+            raise ConfigError(self.unknown(name, self.what))
         return load_attribute(self._table[name])  # type: ignore[return-value]
+
+    def unknown(self, name: str, key: str) -> list[str]:
+        """Return a sentence for the key that a name stands at where nothing has it, else [].
+        Imports nothing."""
+        if name in self:
+            return []
+        return [f"{key}: nothing named '{name}'{did_you_mean(name, self._table)}"]
 
     def problems(self, name: str, key: str) -> list[str]:
         """Return why a name cannot be looked up, as a sentence for the key that it stands at; []
         where it can."""
-        try:
-            self[name]
-        except ConfigError as error:
-            return [f"{key}{error.problems[0].removeprefix(self.what)}"]
-        except (ImportError, AttributeError) as error:
-            return [f"{key}: {error}; give package.module:name of something that can be imported"]
-        return []
+        unknown = self.unknown(name, key)
+        if not unknown:
+            try:
+                self[name]
+            except (ImportError, AttributeError) as error:
+                advice = "give package.module:name of something that can be imported"
+                return [f"{key}: {error}; {advice}"]
+        return unknown
 
     def __contains__(self, name: object) -> bool:
         return name in self._table or (isinstance(name, str) and ":" in name)

@@ -12,7 +12,7 @@ The names travel with a scored file: a column `rmrl_columns` has them as JSON in
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -56,6 +56,10 @@ class ColumnNames:
     def value(self, fields: Mapping[str, Any], name: str) -> Any:
         """Return a row's value; ABSENT without its column."""
         return at_path(fields, self.at(name))
+
+    def has(self, fields: Mapping[str, Any], names: Iterable[str]) -> bool:
+        """Return whether a row has all of these values' columns, which may be null."""
+        return all(self.value(fields, name) is not ABSENT for name in names)
 
     def with_others(self, names: ColumnNames) -> ColumnNames:
         """Return these names, `names` put in their place."""

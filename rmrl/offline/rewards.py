@@ -11,7 +11,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -122,10 +122,10 @@ class AsyncRewards:
         async with self._turn:
             scorer = await self._opened(prepared)
             total = sum(len(row.texts) for row in prepared)
-            with ExitStack() as stack:
-                on_progress = None
-                if not self._in_training:
-                    on_progress = stack.enter_context(counting(total))
+            showing: AbstractContextManager[Callable[[int], None] | None] = nullcontext()
+            if not self._in_training:
+                showing = counting(total)
+            with showing as on_progress:
                 table = await unless_lost(_scored(self._checked, scorer, prepared, on_progress))
         judge_missing(self._checked, table.summary, over_budget=over_budget)
         raw_columns = {name: [row.get(name) for row in raw_rows] for name in names}

@@ -16,7 +16,6 @@ from rmrl.errors import ConfigError, DataError, Problems
 from rmrl.evaluation.eval_tables import aligned
 from rmrl.inference.reward_engines import ENGINES
 from rmrl.models.checkpoint_inspect import local_checkpoint, max_positions
-from rmrl.registry import did_you_mean
 from rmrl.reward_training.data_report import data_report, data_tables
 from rmrl.reward_training.objectives import OBJECTIVES
 from rmrl.reward_training.objectives.objective import Objective
@@ -180,8 +179,7 @@ def settings_problems(config: RewardTrainingConfig) -> Iterator[str]:
             " it at 1"
         )
     for name in config.gate.engines:
-        if name not in ENGINES:
-            yield f"gate.engines: nothing named '{name}'{did_you_mean(name, list(ENGINES))}"
+        yield from ENGINES.unknown(name, "gate.engines")
     for name in config.trainer.logger:
         yield from SINKS.problems(name, "trainer.logger")
 

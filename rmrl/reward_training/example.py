@@ -63,10 +63,10 @@ class Example:
     def asked(self) -> str:
         """The key without system turns, to hold rows out by: a question under two system turns is
         one question."""
-        turns = self.prompt
-        if not isinstance(turns, str):
-            turns = tuple(turn for turn in turns if turn["role"] != "system") or turns
-        return replace(self, prompt=turns).key
+        if isinstance(self.prompt, str):
+            return self.key
+        turns = tuple(turn for turn in self.prompt if turn["role"] != "system")
+        return replace(self, prompt=turns or self.prompt).key
 
     @property
     def labels(self) -> Hashable:

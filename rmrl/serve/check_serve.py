@@ -13,7 +13,6 @@ from rmrl.api import CheckedScoring, check_scoring, report_audits
 from rmrl.config.plain_checks import field_problems
 from rmrl.config.schema import ScoreConfig, ServeConfig, ServerConfig
 from rmrl.errors import ConfigError, Problems
-from rmrl.registry import did_you_mean
 from rmrl.serve.caller import is_loopback
 from rmrl.serve.checked import CheckedServer
 from rmrl.serve.wires import SERVE_WIRES
@@ -90,8 +89,7 @@ def _problems(config: ServeConfig) -> Iterator[str]:
     if not settings.wires or len(set(settings.wires)) < len(settings.wires):
         yield f"serve.wires={settings.wires}: give some of {', '.join(SERVE_WIRES)}, each once"
     for name in settings.wires:
-        if name not in SERVE_WIRES:
-            yield f"serve.wires: nothing named '{name}'{did_you_mean(name, list(SERVE_WIRES))}"
+        yield from SERVE_WIRES.unknown(name, "serve.wires")
     if settings.token_env is None and not is_loopback(settings.host):
         yield (
             f"serve.host={settings.host} is reachable from other machines, and no token is set:"

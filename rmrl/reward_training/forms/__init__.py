@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from rmrl.data.column_names import ABSENT, ColumnNames
+from rmrl.data.column_names import ColumnNames
 from rmrl.errors import DataError
 from rmrl.registry import Registry
 from rmrl.reward_training.forms.form import Form
@@ -33,7 +33,7 @@ def form_of(
     columns that were seen and those that each form in `among` needs."""
     for name in FORMS:
         for columns in FORMS[name].columns:
-            if all(names.value(values, column) is not ABSENT for column in columns):
+            if names.has(values, columns):
                 return name
     needs = "; ".join(
         f"{name}: {' or '.join(map(', '.join, FORMS[name].columns))}" for name in among
