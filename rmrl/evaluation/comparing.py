@@ -11,7 +11,7 @@ from rmrl.evaluation.counts import Counting, Numbers
 from rmrl.evaluation.formats import Judged
 from rmrl.evaluation.items import Item
 from rmrl.evaluation.judgements import Outcome, category, truth
-from rmrl.evaluation.measures.agreement import alpha, interval, kappa, nominal
+from rmrl.evaluation.measures.agreement import alpha, alpha_of_numbers, kappa
 from rmrl.evaluation.measures.people import against_values
 
 
@@ -87,10 +87,8 @@ def between_judges(judges: Mapping[str, Judged], *, compares: bool) -> Numbers:
             kappas.setdefault(first, {})[second] = kappa(ratings[first], ratings[second])
     if len(ratings) < 2:
         return {"kappa": kappas, "alpha": None}
-    difference = interval
-    if compares:
-        difference = nominal
-    return {"kappa": kappas, "alpha": alpha(list(zip(*ratings.values(), strict=True)), difference)}
+    over = alpha if compares else alpha_of_numbers
+    return {"kappa": kappas, "alpha": over(list(zip(*ratings.values(), strict=True)))}
 
 
 def between_people(items: Sequence[Item]) -> Numbers:

@@ -110,7 +110,11 @@ def test_order_within_prompts_by_hand() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_order_within_prompts_against_counting_every_pair(seed: int) -> None:
+def test_order_within_prompts_against_counting_every_pair(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a prompt's pairs do not fit into memory at once."""
+    monkeypatch.setattr("rmrl.evaluation.compare.agreement.CELLS", [7, 20, 45, 1000, 10**7][seed])
     made = drawn(seed, values=6)
     first, second = made.rewards_AN
     same = opposite = both = pairs_ = 0

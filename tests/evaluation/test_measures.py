@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 
 from rmrl.evaluation.items import Comparison, Item
 from rmrl.evaluation.judgements import Judgement, Outcome, outcome_of
-from rmrl.evaluation.measures.agreement import alpha, interval, kappa
+from rmrl.evaluation.measures.agreement import alpha, alpha_of_numbers, kappa
 from rmrl.evaluation.measures.calibration import curve, of_choices
 from rmrl.evaluation.measures.correlation import correlation
 from rmrl.evaluation.measures.length import controls, length_bias, longer_response
@@ -80,12 +80,24 @@ def test_alpha_of_the_published_example() -> None:
     ]
     units = list(zip(*raters, strict=True))
     assert alpha(units) == pytest.approx(0.743, abs=5e-4)
-    assert alpha(units, interval) == pytest.approx(0.849, abs=5e-4)
+    assert alpha_of_numbers(units) == pytest.approx(0.849, abs=5e-4)
 
 
 def test_alpha_without_any_disagreement_to_expect() -> None:
     assert alpha([("a", "a"), ("a", "a")]) is None
     assert alpha([]) is None
+    assert alpha_of_numbers([(2.0, 2.0), (2.0, None)]) is None
+    assert alpha_of_numbers([]) is None
+
+
+def test_alpha_of_as_many_different_numbers_as_rewards_give() -> None:
+    """A sum over each two of them would be one of 4e10 terms. Pairs (i, i + 1) for i = 0, 2, 4 ...
+    disagree by 1, and all n = 100,000 numbers have the variance (n^2 - 1) / 12: alpha is
+    1 - (n - 1) n / (2 n^2 (n^2 - 1) / 12) = 1 - 6 / (n (n + 1))."""
+    n = 100_000
+    pairs = [(float(i), float(i + 1)) for i in range(0, n, 2)]
+    assert alpha_of_numbers(pairs) == pytest.approx(1 - 6 / (n * (n + 1)), abs=1e-12)
+    assert alpha_of_numbers(pairs[:2]) == pytest.approx(1 - 6 / (4 * 5))
 
 
 # --- calibration

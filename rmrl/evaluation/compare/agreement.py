@@ -14,6 +14,7 @@ from scipy.stats import kendalltau, pearsonr, rankdata, spearmanr
 from rmrl.evaluation.compare.responses import Responses
 from rmrl.evaluation.measures.agreement import kappa
 from rmrl.evaluation.measures.correlation import correlation
+from rmrl.evaluation.measures.shares import CELLS
 
 MOST_VERDICTS = 10
 LEAST_OF_A_VERDICT = 5
@@ -67,13 +68,18 @@ def within_prompts(responses: Responses) -> dict[str, Any] | None:
     moves: list[np.ndarray] = []
     for positions in groups(responses):
         first, second = responses.rewards_AN[:, positions]
-        upper = np.triu_indices(len(positions), k=1)
-        order = np.sign(first[:, None] - first)[upper]
-        other = np.sign(second[:, None] - second)[upper]
-        pairs += len(order)
-        same += int((order * other > 0).sum())
-        opposite += int((order * other < 0).sum())
-        tied_in_both += int(((order == 0) & (other == 0)).sum())
+        count = len(positions)
+        pairs += count * (count - 1) // 2
+        # Some responses against all that follow, so that memory stays bounded.
+        several = max(1, CELLS // count)
+        for start in range(0, count, several):
+            some = slice(start, start + several)
+            later = np.arange(count)[start:] > np.arange(count)[some, None]
+            order = np.sign(first[some, None] - first[start:])[later]
+            other = np.sign(second[some, None] - second[start:])[later]
+            same += int((order * other > 0).sum())
+            opposite += int((order * other < 0).sum())
+            tied_in_both += int(((order == 0) & (other == 0)).sum())
         best.append(float(((first == first.max()) & (second == second.max())).any()))
         moves.append(rankdata(-second) - rankdata(-first))
     if not pairs:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
-from itertools import chain, permutations, product
+from collections.abc import Hashable, Sequence
+from itertools import chain
 
+import numpy as np
 from sklearn.metrics import cohen_kappa_score
 
-Rating = Hashable | None
+Category = Hashable | None
 
 
 def kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
@@ -23,20 +24,8 @@ def kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
     return float(cohen_kappa_score(*zip(*pairs, strict=True)))
 
 
-def nominal(a: Hashable, b: Hashable) -> float:
-    """How categories differ: 0 or 1."""
-    return float(a != b)
-
-
-def interval(a: float, b: float) -> float:
-    """How numbers differ, squared."""
-    return (a - b) ** 2
-
-
-def alpha(
-    units: Sequence[Sequence[Rating]], difference: Callable[..., float] = nominal
-) -> float | None:
-    """Krippendorff's alpha, 1 - observed / expected disagreement.
+def alpha(units: Sequence[Sequence[Category]]) -> float | None:
+    """Return Krippendorff's alpha, 1 - observed / expected disagreement, for categories.
 
     Each unit holds one rating per rater, None where a rater has none. A unit with fewer than two
     ratings does not count. With the coincidences o_ck of the ordered pairs of ratings within units,
@@ -44,21 +33,48 @@ def alpha(
 
         alpha = 1 - (n - 1) sum_ck o_ck d(c, k) / sum_ck n_c n_k d(c, k)
 
-    None where no rating differs from another (the expected disagreement is 0). Source:
-    Krippendorff, "Computing Krippendorff's Alpha-Reliability", 2011, section C.
+    where d is 1 for two different categories. None where no rating differs from another (the
+    expected disagreement is 0). Source: Krippendorff, "Computing Krippendorff's Alpha-Reliability",
+    2011, section C.
     """
-    coincidences: Counter[tuple[Hashable, Hashable]] = Counter()
-    totals: Counter[Hashable] = Counter()
+    totals: Counter[Category] = Counter()
+    observed = 0.0
     for unit in units:
-        ratings = [rating for rating in unit if rating is not None]
-        if len(ratings) < 2:
-            continue
-        totals.update(ratings)
-        weight = 1 / (len(ratings) - 1)
-        for pair in permutations(ratings, 2):
-            coincidences[pair] += weight  # type: ignore[assignment]
-    observed = sum(weight * difference(*pair) for pair, weight in coincidences.items())
-    expected = sum(totals[a] * totals[b] * difference(a, b) for a, b in product(totals, repeat=2))
+        ratings = Counter(rating for rating in unit if rating is not None)
+        if ratings.total() > 1:
+            totals.update(ratings)
+            observed += _different(ratings) / (ratings.total() - 1)
+    expected = _different(totals)
     if expected == 0:
         return None
     return 1 - (totals.total() - 1) * observed / expected
+
+
+def _different(counts: Counter[Category]) -> int:
+    """Return how many ordered pairs of ratings are of two categories."""
+    return counts.total() ** 2 - sum(count**2 for count in counts.values())
+
+
+def alpha_of_numbers(units: Sequence[Sequence[float | None]]) -> float | None:
+    """Return the same for numbers, where d(c, k) = (c - k)^2.
+
+    The squared distances of all ordered pairs of n numbers add up to 2 n sum (x - mean)^2, so that
+    no pair is formed.
+    """
+    numbers: list[float] = []
+    members: list[int] = []
+    for unit in units:
+        ratings = [rating for rating in unit if rating is not None]
+        if len(ratings) > 1:
+            numbers += ratings
+            members.append(len(ratings))
+    x_N = np.asarray(numbers, dtype=np.float64)
+    if not len(x_N) or np.ptp(x_N) == 0:
+        return None
+    members_U = np.asarray(members)
+    unit_N = np.repeat(np.arange(len(members)), members_U)
+    mean_U = np.bincount(unit_N, x_N) / members_U
+    squares_U = np.bincount(unit_N, (x_N - mean_U[unit_N]) ** 2)
+    observed = float((2 * members_U * squares_U / (members_U - 1)).sum())
+    expected = 2 * len(x_N) ** 2 * float(x_N.var())
+    return 1 - (len(x_N) - 1) * observed / expected

@@ -8,7 +8,7 @@ from typing import Any
 from scipy.stats import kendalltau, pearsonr, spearmanr
 from sklearn.metrics import roc_auc_score
 
-from rmrl.evaluation.measures.agreement import alpha, interval
+from rmrl.evaluation.measures.agreement import alpha_of_numbers
 from rmrl.evaluation.measures.calibration import curve
 from rmrl.evaluation.measures.correlation import correlation
 
@@ -30,7 +30,7 @@ def against_values(
         "pearson": correlation(pearsonr, judged, people),
         "spearman": correlation(spearmanr, judged, people),
         "kendall": correlation(kendalltau, judged, people),
-        "alpha": alpha(list(zip(judged, people, strict=True)), interval),
+        "alpha": alpha_of_numbers(list(zip(judged, people, strict=True))),
     }
     if set(people) == {0.0, 1.0}:
         figures["auc"] = float(roc_auc_score(people, judged))
