@@ -238,8 +238,8 @@ def mylab(laid_out: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 async def test_the_kind_shown_scores(mylab: Any):
     kind = mylab("kinds").Overlap
-    assert kind.check_options(kind.Options(least=0), "reward.specs.words") == [
-        "reward.specs.words.least=0: give at least 1 word"
+    assert kind.problems(kind.Options(least=0), "reward.specs.words") == [
+        "reward.specs.words.least=0: give at least 1"
     ]
     spec = RewardSpec(
         name="words", kind="mylab.kinds:Overlap", weight=1.0, options=kind.Options(least=2)

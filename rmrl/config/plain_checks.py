@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rmrl.config.schema.fields import rule_of
+from rmrl.config.schema.fields import problem_of
 
 
 def look_up(config: Any, key: str) -> Any:
@@ -30,8 +30,7 @@ def field_problems(config: Any) -> Iterator[str]:
     """Yield one sentence for every value that its field does not allow
     (`rmrl.config.schema.fields`)."""
     for key, entry in keys_of(config):
-        rule = rule_of(entry)
-        problem = rule.problem(key, look_up(config, key)) if rule is not None else None
+        problem = problem_of(entry, key, look_up(config, key))
         if problem is not None:
             yield problem
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rmrl.cluster.fake import FakeHost
 from rmrl.config.schema import RewardConfig
+from rmrl.errors import ConfigError
 from rmrl.inference.fake.reward_engine import FakeEngine
 from rmrl.inference.reward_engine_base import (
     EngineSpec,
@@ -22,6 +23,7 @@ from rmrl.inference.reward_engine_base import (
 )
 from rmrl.rewards.dropins.dropin import load_dropin
 from rmrl.rewards.kinds.generative.reward import GenerativeReward
+from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.residency import Budget, Residency, plan_engines
 from rmrl.rewards.session.items import ResponseRow
 from rmrl.rewards.session.scorer import Scorer
@@ -41,6 +43,16 @@ def rm_preprocess(text_prompts, text_responses, tgt_tokenizer):
 def rm_postprocess(results):
     return [float(text) if text.strip().lstrip("-").isdigit() else None for text in results]
 """
+
+
+def problems_of(kind: type[Kind], entries: Mapping[str, Any], where: str = "w") -> list[str]:
+    """What is wrong with a reward's own entries, as they were typed at `where`."""
+    try:
+        kind.read_options(entries, where)
+    except ConfigError as error:
+        return error.problems
+    return []
+
 
 calls: list[tuple[str, list[Any]]] = []
 """What reached a `RecordingEngine` since the list was last cleared."""

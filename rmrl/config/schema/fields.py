@@ -3,8 +3,9 @@
     lr: float = not_negative(1e-6)
     device: str = choice("auto", among=("auto", "cuda", "cpu"), may_change=True)
 
-`rmrl.config.plain_checks` reads the constraints, `rmrl.config.identity` the keys that a resumed run
-may change, and docs/configuration.md prints both.
+`rmrl.config.plain_checks` reads the constraints (for the entries of a reward
+`rmrl.rewards.specs.values`), `rmrl.config.identity` the keys that a resumed run may change, and
+docs/configuration.md prints both.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Rule:
     choices: tuple[str | None, ...] = ()
 
 
-def positive(default: Any, *, may_change: bool = False) -> Any:
+def positive(default: Any = dataclasses.MISSING, *, may_change: bool = False) -> Any:
     """Declare a number above 0. NaN is not above 0."""
 
     def problem(key: str, value: Any) -> str | None:
@@ -43,7 +44,7 @@ def positive(default: Any, *, may_change: bool = False) -> Any:
     return _declare(default, Rule("> 0", problem), may_change)
 
 
-def not_negative(default: Any, *, may_change: bool = False) -> Any:
+def not_negative(default: Any = dataclasses.MISSING, *, may_change: bool = False) -> Any:
     """Declare a number that is at least 0. NaN is refused."""
 
     def problem(key: str, value: Any) -> str | None:
@@ -52,6 +53,17 @@ def not_negative(default: Any, *, may_change: bool = False) -> Any:
         return f"{key}={value}: must not be negative"
 
     return _declare(default, Rule(">= 0", problem), may_change)
+
+
+def at_least(default: Any = dataclasses.MISSING, *, least: int) -> Any:
+    """Declare a number that is at least `least`."""
+
+    def problem(key: str, value: Any) -> str | None:
+        if value is None or value >= least:
+            return None
+        return f"{key}={value}: give at least {least}"
+
+    return _declare(default, Rule(f">= {least}", problem), changes=False)
 
 
 def share(default: float | None, *, may_change: bool = False) -> Any:
@@ -68,7 +80,9 @@ def share(default: float | None, *, may_change: bool = False) -> Any:
     return _declare(default, Rule("0..1", problem), may_change)
 
 
-def choice(default: Any, *, among: Sequence[str | None], may_change: bool = False) -> Any:
+def choice(
+    default: Any = dataclasses.MISSING, *, among: Sequence[str | None], may_change: bool = False
+) -> Any:
     """Declare a key with a few allowed names. None among them allows null."""
     names = [name for name in among if name is not None]
 
@@ -92,6 +106,12 @@ def changeable(default: Any = dataclasses.MISSING, *, factory: Any = dataclasses
 def rule_of(entry: dataclasses.Field[Any]) -> Rule | None:
     """Return a field's constraint, if it has one."""
     return entry.metadata.get(_RULE)
+
+
+def problem_of(entry: dataclasses.Field[Any], key: str, value: Any) -> str | None:
+    """Return a sentence on a value of `key` that the field does not allow, else None."""
+    rule = rule_of(entry)
+    return None if rule is None else rule.problem(key, value)
 
 
 def may_change(entry: dataclasses.Field[Any]) -> bool:

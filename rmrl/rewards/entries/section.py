@@ -13,6 +13,7 @@ from rmrl.config.schema import RewardConfig, RewardEngineConfig
 from rmrl.errors import ConfigError, RewardFunctionError
 from rmrl.inference.engine_facts import engine_facts
 from rmrl.inference.reward_engine_base import EngineSpec, Runner
+from rmrl.inference.reward_engines import ENGINES
 from rmrl.models.checkpoint_inspect import no_writer
 from rmrl.registry import did_you_mean
 from rmrl.rewards.dropins.dropin import DropIn, without_postprocess
@@ -27,10 +28,10 @@ from rmrl.rewards.remote import DECISION_WIRES
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.rewards.specs.spec import OnMissing
 from rmrl.rewards.specs.values import (
-    check_choices,
     component_names,
     component_scores,
     known_entries,
+    rule_problems,
     sampling_of,
     seconds,
 )
@@ -276,11 +277,7 @@ class Section:
         entries: dict[str, Any] = {
             key: value for key, value in self.entries.items() if key in fields
         }
-        options = kind.Options(**known_entries(entries, kind.Options, self.where))
-        problems = kind.check_options(options, self.where)
-        if problems:
-            raise ConfigError(problems)
-        return options
+        return kind.read_options(entries, self.where)
 
     def _other_kinds(self, key: str) -> str:
         """Return the end of a sentence on an entry of other kinds, "" where no kind has it."""
@@ -328,8 +325,11 @@ class Section:
         """Return `reward.engine` with the entries of `entry`, which stands at `where`."""
         settings = {key: getattr(self.config.engine, key) for key in _ENGINE_KEYS}
         settings |= known_entries(entry, RewardEngineConfig, where)
-        check_choices(settings, where=where)
         name = str(settings["name"])
+        problems = ENGINES.unknown(name, f"{where}.name={name}")
+        problems += rule_problems(RewardEngineConfig(**settings), where)
+        if problems:
+            raise ConfigError(problems)
         if REWARD_KINDS[self.kind].rates_tokens and not engine_facts(name).rates_tokens:
             raise ConfigError(
                 f"{where}.name={name}: this engine gives no log-probabilities of given tokens,"
@@ -432,8 +432,4 @@ class Section:
 
 def http_server(entries: Mapping[str, Any], where: str) -> HTTPSpec:
     """Return the server that a remote reward's entries name. Raises ConfigError naming `where`."""
-    options = RemoteReward.Options(**known_entries(dict(entries), RemoteReward.Options, where))
-    problems = RemoteReward.check_options(options, where)
-    if problems:
-        raise ConfigError(problems)
-    return http_spec(options, where)
+    return http_spec(RemoteReward.read_options(entries, where), where)

@@ -15,7 +15,7 @@ from rmrl.config.schema import RewardConfig
 from rmrl.errors import ConfigError
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.specs.spec import RewardSpec, Watch
-from rmrl.rewards.specs.values import known_entries
+from rmrl.rewards.specs.values import known_entries, rule_problems
 
 
 def parse_watch(raw: Any, *, where: str) -> Watch | None:
@@ -26,14 +26,9 @@ def parse_watch(raw: Any, *, where: str) -> Watch | None:
     if not isinstance(raw, Mapping):
         raise ConfigError(f"{where}={raw!r}: give entries, e.g. {where}.rows=0.05 {where}.every=10")
     watch = Watch(**known_entries(raw, Watch, where))
-    problems: list[str] = []
-    if not 0 < watch.rows <= 1:
-        problems.append(
-            f"{where}.rows={watch.rows:g} is a share of the responses: give a number above 0 and at"
-            " most 1"
-        )
-    if watch.every < 1:
-        problems.append(f"{where}.every={watch.every}: give a number of steps, at least 1")
+    problems = rule_problems(watch, where)
+    if watch.rows == 0:
+        problems.append(f"{where}.rows=0: nothing would be watched; leave watch out")
     if problems:
         raise ConfigError(problems)
     return watch

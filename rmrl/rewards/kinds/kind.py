@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rmrl.errors import ConfigError
 from rmrl.rewards.specs.spec import NoOptions
+from rmrl.rewards.specs.values import known_entries, rule_problems
 
 if TYPE_CHECKING:
     from rmrl.inference.reward_engine_base import Runner
@@ -72,8 +74,25 @@ class Kind:
         raise NotImplementedError(f"{type(self).__name__} has no score(items)")
 
     @classmethod
+    def read_options(cls, entries: Any, where: str) -> Any:
+        """Return the `Options` that a reward's entries state. Raises ConfigError with all their
+        problems."""
+        options = cls.Options(**known_entries(entries, cls.Options, where))
+        problems = cls.problems(options, where)
+        if problems:
+            raise ConfigError(problems)
+        return options
+
+    @classmethod
+    def problems(cls, options: Any, where: str) -> list[str]:
+        """Return what is wrong with the entries: values that their fields do not allow, and what
+        `check_options` finds."""
+        return [*rule_problems(options, where), *cls.check_options(options, where)]
+
+    @classmethod
     def check_options(cls, options: Any, where: str) -> list[str]:
-        """Return what is wrong with the entries, as sentences that begin with `where`."""
+        """Return what is wrong with the entries that no single field can say, as sentences that
+        begin with `where`."""
         del options, where
         return []
 

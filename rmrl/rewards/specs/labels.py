@@ -6,9 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from rmrl.config.numbers import is_number
 from rmrl.errors import ConfigError
 from rmrl.inference.reward_engine_base import LabelOutput, ValueOutput
 from rmrl.models.label_head import ACTIVATIONS, Activation, LabelHead
@@ -83,33 +81,14 @@ def activated(logits: Sequence[float], activation: Activation) -> list[float]:
     return values
 
 
-def entry_problems(label: Label | None, weights: Any, activation: str, *, where: str) -> list[str]:
-    """Return the problems in the entries that no checkpoint could make right, one sentence each.
-    `weights`: a configuration file may hold another type than a dict."""
-    problems: list[str] = []
-    if label is not None and weights:
-        problems.append(
-            f"{where}.label and {where}.label_weights are both given: one label is the score, or a"
-            " weighted sum of several; leave one out"
-        )
-    if not isinstance(weights, Mapping):
-        return [
-            f"{where}.label_weights={weights!r}: give labels with their weights, e.g."
-            f" {where}.label_weights={{helpfulness: 1, verbosity: -0.2}}"
-        ]
-    for name in [label, *weights]:
-        if isinstance(name, bool):
-            problems.append(
-                f"{where}: a label reads {name}, as YAML makes of yes, no, on, off, true and false:"
-                f" quote it, e.g. {where}.label_weights={{'{'yes' if name else 'no'}': 1}}"
-            )
-    for name, weight in weights.items():
-        if not is_number(weight):
-            problems.append(f"{where}.label_weights.{name}={weight!r}: give a finite number")
-    if activation not in ("auto", *ACTIVATIONS):
-        hint = did_you_mean(activation, ["auto", *ACTIVATIONS])
-        problems.append(f"{where}.activation={activation}: not a choice{hint}")
-    return problems
+def both_problems(label: Label | None, weights: Mapping[Label, float], *, where: str) -> list[str]:
+    """Return a sentence where a label and a weighted sum are both given, else []."""
+    if label is None or not weights:
+        return []
+    return [
+        f"{where}.label and {where}.label_weights are both given: one label is the score, or a"
+        " weighted sum of several; leave one out"
+    ]
 
 
 def reading_of(

@@ -3,20 +3,18 @@ loaded."""
 
 from __future__ import annotations
 
-import types
+import dataclasses
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rmrl.config.numbers import is_number
+from rmrl.config.schema.fields import problem_of
 from rmrl.errors import ConfigError
-from rmrl.inference.reward_engines import ENGINES
 from rmrl.registry import did_you_mean
+from rmrl.rewards.specs.entry_types import advice, fits
 from rmrl.types import Sampling
-
-RESIDENCIES = ("auto", "on_demand", "resident")
-PUT_AWAY = ("auto", "sleep1", "sleep2", "unload")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,33 +29,19 @@ class FurtherModel:
     """Entries as in a reward's `engine`."""
 
 
-def check_choices(engine: Mapping[str, Any], *, where: str) -> None:
-    """Raise ConfigError for an unknown engine, residency or way to put away."""
-    for key, allowed in (
-        ("name", tuple(ENGINES)),
-        ("residency", RESIDENCIES),
-        ("put_away", PUT_AWAY),
-    ):
-        value = str(engine[key])
-        if value not in allowed and not (key == "name" and value in ENGINES):
-            raise ConfigError(
-                f"{where}.{key}={value}: not a choice{did_you_mean(value, list(allowed))}"
-            )
-
-
 def sampling_of(entry: Any, where: str) -> Sampling:
     """Return a judge's sampling. The default is greedy with 256 tokens. Raises ConfigError with all
     problems in `entry`."""
-    entries: dict[str, Any] = {
-        "max_tokens": 256,
-        "temperature": 0.0,
-        **known_entries(entry, Sampling, f"{where}.sampling"),
-    }
-    for key in ("choice", "stop"):
-        if key in entries:
-            values = entries[key] if isinstance(entries[key], list | tuple) else [entries[key]]
-            entries[key] = tuple(map(str, values))
-    sampling = Sampling(**entries)
+    given: Any = entry
+    if isinstance(entry, Mapping):
+        given = {"max_tokens": 256, "temperature": 0.0, **entry}
+        for key in ("choice", "stop"):
+            if key in entry:
+                texts = entry[key] if isinstance(entry[key], list | tuple) else [entry[key]]
+                given[key] = tuple(map(str, texts))
+        if isinstance(entry.get("stop_token_ids"), list):
+            given["stop_token_ids"] = tuple(entry["stop_token_ids"])
+    sampling = Sampling(**known_entries(given, Sampling, f"{where}.sampling"))
     problems = [
         f"{where}.sampling.{key}={getattr(sampling, key)}: {need}"
         for key, valid, need in (
@@ -93,7 +77,7 @@ def component_names(entry: Any, where: str) -> tuple[str, ...]:
     if entry is None:
         return ()
     names = [entry] if isinstance(entry, str) else entry
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+    if not fits(names, Sequence[str]):
         raise ConfigError(f"{where}={entry!r}: give the name of a component, or a list of names")
     return tuple(names)
 
@@ -103,53 +87,46 @@ def component_scores(entry: Any, where: str) -> dict[str, float]:
     every score is a finite number."""
     if entry is None:
         return {}
-    problem = ConfigError(
-        f"{where}={entry!r}: give components and the score each must have, e.g."
-        f" {where}={{gsm8k: 1}}"
-    )
-    if not isinstance(entry, Mapping) or not entry:
-        raise problem
-    scores: dict[str, float] = {}
-    for name, score in entry.items():
-        if not is_number(score):
-            raise problem
-        scores[str(name)] = float(score)
-    return scores
+    if not entry or not fits(entry, Mapping[Any, float]):
+        raise ConfigError(
+            f"{where}={entry!r}: give components and the score each must have, e.g."
+            f" {where}={{gsm8k: 1}}"
+        )
+    return {str(name): float(score) for name, score in entry.items()}
 
 
-def known_entries(section: Any, schema: type, where: str) -> dict[str, Any]:
-    """Check a free-form section against the fields of `schema`: names, and the types of plain
-    numbers and strings. Raises ConfigError with all problems."""
-    hints = typing.get_type_hints(schema)
+def known_entries(section: Any, schema: type, where: str, *, example: str = "") -> dict[str, Any]:
+    """Check a free-form section against a dataclass: which fields it has, which it needs, and their
+    types. `example`: entries that a user may type, for a section that lacks some. Raises
+    ConfigError with all problems."""
+    fields = {field.name: field for field in dataclasses.fields(schema)}
     if not isinstance(section, Mapping):
-        raise ConfigError(f"{where}={section!r}: give entries, known: {', '.join(hints)}")
-    unknown: list[str] = []
-    unfit: list[str] = []
+        raise ConfigError(f"{where}={section!r}: give entries, known: {', '.join(fields)}")
+    hints = typing.get_type_hints(schema)
+    problems: list[str] = []
     for key, value in section.items():
-        if key not in hints:
-            unknown.append(f"{where}.{key}: no such entry{did_you_mean(str(key), list(hints))}")
-            continue
-        need = _type_problem(value, hints[key])
-        if need:
-            unfit.append(f"{where}.{key}={value!r}: {need}")
-    if unknown or unfit:
-        raise ConfigError([*unknown, *unfit])
+        if key not in fields:
+            problems.append(f"{where}.{key}: no such entry{did_you_mean(str(key), list(fields))}")
+        elif not fits(value, hints[key]):
+            problems.append(f"{where}.{key}={value!r}: {advice(value, hints[key])}")
+    missing = [name for name in fields if name not in section and _is_required(fields[name])]
+    if missing:
+        problems.append(f"{where} needs {' and '.join(missing)}, e.g. {example}")
+    if problems:
+        raise ConfigError(problems)
     return dict(section)
 
 
-def _type_problem(value: Any, annotation: Any) -> str:
-    """Return the type that is needed instead. "" when `value` fits, or the annotation is no plain
-    type."""
-    plain = (annotation,)
-    if isinstance(annotation, types.UnionType):
-        plain = typing.get_args(annotation)
-    names = {bool: "True or False", int: "a whole number", float: "a number", str: "a name"}
-    if not set(plain) <= {*names, type(None)}:
-        return ""
-    if type(value) in plain or (float in plain and type(value) is int):
-        return ""
-    choices = [names.get(each, "null") for each in plain]
-    needed = f"give {' or '.join(choices)}"
-    if isinstance(value, bool) and str in plain:
-        needed += "; YAML reads yes, no, on, off, true and false as True or False: quote a name"
-    return needed
+def rule_problems(entries: Any, where: str) -> list[str]:
+    """Return a sentence for each value that its field does not allow (`rmrl.config.schema.fields`).
+    `entries`: a dataclass."""
+    problems: list[str] = []
+    for entry in dataclasses.fields(entries):
+        problem = problem_of(entry, f"{where}.{entry.name}", getattr(entries, entry.name))
+        if problem is not None:
+            problems.append(problem)
+    return problems
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING

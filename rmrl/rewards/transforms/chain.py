@@ -7,7 +7,6 @@ running statistics)
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from rmrl.errors import CheckpointError, ConfigError
 from rmrl.rewards.response_facts import Rows
-from rmrl.rewards.specs.values import known_entries
+from rmrl.rewards.specs.values import known_entries, rule_problems
 from rmrl.rewards.transforms.table import TRANSFORMS
 
 
@@ -221,27 +220,10 @@ def _transform_of(entry: Mapping[str, Any], where: str) -> Transform:
             f"{where}: '{kind}' is not a transform: give a dataclass with `problems` and `apply`"
         )
     typed = {key: value for key, value in entry.items() if key != "kind"}
-    values = known_entries(typed, cls, where)
-    missing: list[str] = []
-    for field in dataclasses.fields(cls):
-        has_default = (
-            field.default is not dataclasses.MISSING
-            or field.default_factory is not dataclasses.MISSING
-        )
-        if not has_default and field.name not in values:
-            missing.append(field.name)
-    if missing:
-        example = cast("Any", cls).example
-        raise ConfigError(f"{where}: {kind} needs {' and '.join(missing)}, e.g. {example}")
-    problems: list[str] = [
-        f"{where}.{key}={value}: give a finite number"
-        for key, value in values.items()
-        if isinstance(value, float) and not math.isfinite(value)
-    ]
-    if problems:
-        raise ConfigError(problems)
+    values = known_entries(typed, cls, where, example=cast("Any", cls).example)
     transform = cast("Transform", cls(**values))
-    problems = [f"{where}.{problem}" for problem in transform.problems()]
+    problems = rule_problems(transform, where)
+    problems += [f"{where}.{problem}" for problem in transform.problems()]
     if problems:
         raise ConfigError(problems)
     return transform

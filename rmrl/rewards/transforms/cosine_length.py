@@ -19,12 +19,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rmrl.config.schema.fields import positive
 from rmrl.rewards.response_facts import Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CosineLength:
-    max_length: int
+    max_length: int = positive()
     """Response tokens at which the curve ends."""
     correct_above: float = 0.5
     """Scores greater than this count as correct."""
@@ -45,18 +46,15 @@ class CosineLength:
     reads_length = True
 
     def problems(self) -> list[str]:
-        problems: list[str] = []
-        if self.max_length <= 0:
-            problems.append(f"max_length={self.max_length}: give at least 1 token")
         worst_correct = min(self.correct_short, self.correct_long)
         best_wrong = max(self.wrong_short, self.wrong_long, self.exceeded)
-        if worst_correct <= best_wrong:
-            problems.append(
-                f"correct_short={self.correct_short:g}, correct_long={self.correct_long:g}: both"
-                " must be greater than wrong_short, wrong_long and exceeded, or a wrong response"
-                " could earn more than a correct one"
-            )
-        return problems
+        if worst_correct > best_wrong:
+            return []
+        return [
+            f"correct_short={self.correct_short:g}, correct_long={self.correct_long:g}: both must"
+            " be greater than wrong_short, wrong_long and exceeded, or a wrong response could earn"
+            " more than a correct one"
+        ]
 
     def apply(self, values_N: np.ndarray, rows: Rows) -> np.ndarray:
         correct_N = values_N > self.correct_above

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rmrl.config.schema.fields import not_negative, positive
 from rmrl.rewards.response_facts import Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthPenalty:
-    target: int
+    target: int = not_negative()
     """Response tokens that cost nothing."""
-    per_token: float
+    per_token: float = positive()
     """Taken off for each token above the target."""
-    at_most: float | None = None
+    at_most: float | None = positive(None)
     """Largest penalty. null: no bound."""
 
     example = "{kind: length, target: 512, per_token: 0.001, at_most: 0.5}"
@@ -25,19 +26,7 @@ class LengthPenalty:
     reads_length = True
 
     def problems(self) -> list[str]:
-        problems: list[str] = []
-        if self.target < 0:
-            problems.append(f"target={self.target}: must not be negative")
-        if self.per_token <= 0:
-            problems.append(
-                f"per_token={self.per_token:g}: give a number greater than 0; it is taken off the"
-                " score"
-            )
-        if self.at_most is not None and self.at_most <= 0:
-            problems.append(
-                f"at_most={self.at_most:g}: give a number greater than 0, or leave it out"
-            )
-        return problems
+        return []
 
     def apply(self, values_N: np.ndarray, rows: Rows) -> np.ndarray:
         penalty_N = self.per_token * np.maximum(rows.lengths_B - self.target, 0)

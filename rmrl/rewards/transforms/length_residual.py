@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from rmrl.config.schema.fields import at_least
 from rmrl.errors import CheckpointError
 from rmrl.rewards.response_facts import Rows
 
@@ -99,7 +100,7 @@ class LineMoments:
 class LengthResidual:
     decay: float | None = 0.99
     """Share of the past that a batch leaves standing. null: every row counts alike."""
-    from_rows: int = 256
+    from_rows: int = at_least(256, least=2)
     """Rows from which the line is subtracted; before, scores stay as they are."""
 
     example = "{kind: length_residual, decay: 0.99}"
@@ -111,12 +112,9 @@ class LengthResidual:
         self._moments = LineMoments()
 
     def problems(self) -> list[str]:
-        problems: list[str] = []
         if self.decay is not None and not 0 < self.decay < 1:
-            problems.append(f"decay={self.decay:g}: give a share between 0 and 1, e.g. 0.99")
-        if self.from_rows < 2:
-            problems.append(f"from_rows={self.from_rows}: a line takes at least 2 rows")
-        return problems
+            return [f"decay={self.decay:g}: give a share between 0 and 1, e.g. 0.99"]
+        return []
 
     def apply(self, values_N: np.ndarray, rows: Rows) -> np.ndarray:
         if self._moments.count < self.from_rows:

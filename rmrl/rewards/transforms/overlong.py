@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rmrl.config.schema.fields import positive
 from rmrl.rewards.response_facts import Rows
 
 
@@ -25,7 +26,7 @@ class Overlong:
     """Response tokens from which on the whole penalty is due."""
     buffer: int
     """Tokens before max_length over which it grows from 0."""
-    penalty: float = 1.0
+    penalty: float = positive(1.0)
     """Taken off the score where a response has max_length."""
 
     example = "{kind: overlong, max_length: 4096, buffer: 512}"
@@ -34,17 +35,12 @@ class Overlong:
     reads_length = True
 
     def problems(self) -> list[str]:
-        problems: list[str] = []
-        if not 0 < self.buffer <= self.max_length:
-            problems.append(
-                f"buffer={self.buffer} with max_length={self.max_length}: give at least 1 token and"
-                " at most max_length"
-            )
-        if self.penalty <= 0:
-            problems.append(
-                f"penalty={self.penalty:g}: give a number greater than 0; it is taken off the score"
-            )
-        return problems
+        if 0 < self.buffer <= self.max_length:
+            return []
+        return [
+            f"buffer={self.buffer} with max_length={self.max_length}: give at least 1 token and at"
+            " most max_length"
+        ]
 
     def apply(self, values_N: np.ndarray, rows: Rows) -> np.ndarray:
         free = self.max_length - self.buffer

@@ -6,20 +6,19 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from rmrl.config.numbers import is_pair
-from rmrl.registry import did_you_mean
+from rmrl.config.schema.fields import choice
 from rmrl.rewards.response_facts import Rows
 
 SHAPES = ("linear", "exponential")
+Points = Sequence[Sequence[float]]
 
 
 def piecewise(
     values: np.ndarray,
-    points: Sequence[Sequence[float]],
+    points: Points,
     shape: str = "linear",
     *,
     rate: float = 3.0,
@@ -42,18 +41,15 @@ def piecewise(
     return ys[before] + (ys[before + 1] - ys[before]) * (np.expm1(rate * t) / math.expm1(rate))
 
 
-def piecewise_problems(points: Any, shape: str, *, rate: float = 3.0) -> list[str]:
+def piecewise_problems(points: Points, *, rate: float = 3.0) -> list[str]:
     """Return problems of a curve as it was typed: sentences that begin with the entry's name."""
     problems: list[str] = []
-    if shape not in SHAPES:
-        problems.append(f"shape={shape!r}: not a choice{did_you_mean(shape, SHAPES)}")
     if rate == 0 or not abs(rate) <= 100:
         problems.append(
             f"rate={rate:g}: give a number other than 0, at most 100 in size; for straight lines"
             " leave shape out"
         )
-    is_curve = isinstance(points, list | tuple) and len(points) >= 2
-    if not is_curve or not all(map(is_pair, points)):
+    if len(points) < 2 or {*map(len, points)} != {2}:
         problems.append(
             f"points={points!r}: give at least two points [x, y], e.g. [[0, 0], [0.5, 0.2], [1, 1]]"
         )
@@ -67,9 +63,9 @@ def piecewise_problems(points: Any, shape: str, *, rate: float = 3.0) -> list[st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piecewise:
-    points: list[list[float]]
+    points: Points
     """[[score, result], ...], scores rising."""
-    shape: str = "linear"
+    shape: str = choice("linear", among=SHAPES)
     """linear or exponential between the points."""
     rate: float = 3.0
     """exponential: how far the curve bends; negative bends the other way."""
@@ -78,7 +74,7 @@ class Piecewise:
     per_value = True
 
     def problems(self) -> list[str]:
-        return piecewise_problems(self.points, self.shape, rate=self.rate)
+        return piecewise_problems(self.points, rate=self.rate)
 
     def apply(self, values_N: np.ndarray, rows: Rows) -> np.ndarray:
         del rows

@@ -11,16 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmrl.registry import did_you_mean
+from rmrl.config.schema.fields import choice
 from rmrl.rewards.response_facts import Rows
 from rmrl.rewards.transforms.ties import consecutive, largest_of_group, refined, rounding_floor
-
-_BY = ("group", "batch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
-    by: str = "group"
+    by: str = choice("group", among=("group", "batch"))
     """Among the responses of one prompt (group) or all of the step (batch)."""
 
     example = "{kind: rank, by: group}"
@@ -32,9 +30,7 @@ class Rank:
         return self.by
 
     def problems(self) -> list[str]:
-        if self.by in _BY:
-            return []
-        return [f"by={self.by!r}: not a choice{did_you_mean(self.by, _BY)}"]
+        return []
 
     def apply(self, values_N: np.ndarray, rows: Rows) -> np.ndarray:
         if not len(values_N):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rmrl.config.schema.fields import positive
 from rmrl.rewards.response_facts import Rows
 
 
@@ -13,16 +14,14 @@ from rmrl.rewards.response_facts import Rows
 class Sigmoid:
     center: float = 0.0
     """The score that becomes 0.5."""
-    temperature: float = 1.0
+    temperature: float = positive(1.0)
     """Larger is flatter; in units of the score."""
 
     example = "{kind: sigmoid, center: 0, temperature: 2}"
     per_value = True
 
     def problems(self) -> list[str]:
-        if self.temperature > 0:
-            return []
-        return [f"temperature={self.temperature:g}: must be greater than 0"]
+        return []
 
     def apply(self, values_N: np.ndarray, rows: Rows) -> np.ndarray:
         del rows

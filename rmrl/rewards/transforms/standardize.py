@@ -23,12 +23,10 @@ from typing import Any
 
 import numpy as np
 
+from rmrl.config.schema.fields import choice, not_negative
 from rmrl.errors import CheckpointError
-from rmrl.registry import did_you_mean
 from rmrl.rewards.response_facts import Rows
 from rmrl.rewards.transforms.ties import consecutive, largest_of_group, rounding_floor
-
-_BY = ("batch", "group", "running")
 
 
 @dataclass(slots=True)
@@ -64,10 +62,10 @@ class RunningMoments:
 
 @dataclass(kw_only=True)
 class Standardize:
-    by: str
+    by: str = choice(among=("batch", "group", "running"))
     """group (one prompt's responses), batch (all of the step) or running (all steps so far; kept
     in the checkpoint)."""
-    eps: float = 1e-6
+    eps: float = not_negative(1e-6)
     """Added to the std."""
     decay: float | None = None
     """running: share of the past that a batch leaves standing, e.g. 0.99. null: every score counts
@@ -86,10 +84,6 @@ class Standardize:
 
     def problems(self) -> list[str]:
         problems: list[str] = []
-        if self.by not in _BY:
-            problems.append(f"by={self.by!r}: not a choice{did_you_mean(self.by, _BY)}")
-        if self.eps < 0:
-            problems.append(f"eps={self.eps:g}: must not be negative")
         if self.decay is not None and self.by != "running":
             problems.append(
                 f"decay={self.decay:g} belongs to by: running and has no effect on {self.by}: leave"

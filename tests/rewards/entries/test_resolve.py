@@ -256,10 +256,11 @@ SERVER = {"url": "http://127.0.0.1:9/v1", "model": "m"}
         ({**JUDGING, "engine": "vllm"}, "x.engine='vllm': give entries"),
         (
             {**JUDGING, "engine": {"name": "vlm"}},
-            "x.engine.name=vlm: not a choice; did you mean 'vllm'?",
+            "x.engine.name=vlm: nothing named 'vlm'; did you mean 'vllm'?",
         ),
-        ({**JUDGING, "engine": {"residency": "always"}}, "x.engine.residency=always: not a choice"),
-        ({**JUDGING, "engine": {"put_away": "sleep"}}, "x.engine.put_away=sleep: not a choice"),
+        ({**JUDGING, "engine": {"residency": "always"}}, "residency='always': not a choice"),
+        ({**JUDGING, "engine": {"put_away": "sleep"}}, "x.engine.put_away='sleep': not"),
+        ({**JUDGING, "engine": {"max_num_seqs": 0}}, "x.engine.max_num_seqs=0: must be greater"),
         (
             {**JUDGING, "engine": {"tensor_parallel_size": "two"}},
             "x.engine.tensor_parallel_size='two': give a whole number",
@@ -270,7 +271,7 @@ SERVER = {"url": "http://127.0.0.1:9/v1", "model": "m"}
         ),
         (
             {**JUDGING, "sampling": {"temperature": "hot"}},
-            "x.sampling.temperature='hot': give a number",
+            "x.sampling.temperature='hot': give a finite number",
         ),
         (
             {**JUDGING, "sampling": {"max_tokens": 0}},
@@ -303,7 +304,7 @@ SERVER = {"url": "http://127.0.0.1:9/v1", "model": "m"}
             {"kind": "bradley_terry", **SCORER, "engine": {"name": "sentence_transformers"}},
             "use engine.name=vllm",
         ),
-        ({**VOTING, "meta": {"path": "judge"}}, "x.meta.keep=0: give the number of votes"),
+        ({**VOTING, "meta": {"path": "judge"}}, "x.meta needs keep, e.g. "),
         (
             {**VOTING, "meta": {"path": "scorer", "keep": 4}},
             "keeps meta.keep=4 of sampling.n=4 votes",

@@ -95,7 +95,7 @@ def test_an_entry_of_another_kind_says_which() -> None:
         ),
         (
             lambda: engine_settings("generative", residency="always"),
-            "reward.specs.judge.engine.residency=always: not a choice",
+            "reward.specs.judge.engine.residency='always': not a choice",
         ),
         (
             lambda: section(server=SERVER, path="some/checkpoint").server(),

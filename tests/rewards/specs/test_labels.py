@@ -12,7 +12,9 @@ import yaml
 from rmrl.errors import ConfigError
 from rmrl.inference.reward_engine_base import LabelOutput
 from rmrl.models.label_head import LabelHead
-from rmrl.rewards.specs.labels import activated, entry_problems, reading_of
+from rmrl.rewards.kinds.bradley_terry.reward import BradleyTerryReward
+from rmrl.rewards.specs.labels import activated, reading_of
+from tests.rewards.parts import problems_of
 
 FIVE = LabelHead(("helpful", "correct", "coherent", "complex", "verbose"), "regression")
 
@@ -95,12 +97,9 @@ def test_an_unknown_label_is_told_with_the_known_ones(label: Any, words: str) ->
 )
 def test_labels_that_yaml_makes_truth_values_are_refused(entries: str, seen: list[str]) -> None:
     """Taken as the indices 1 and 0 of (yes, no), they would flip the score's sign."""
-    typed = yaml.safe_load(entries)
-    weights = typed.get("label_weights", {})
-    problems = entry_problems(typed.get("label"), weights, "auto", where="x")
-    for problem, word in zip(problems, seen, strict=True):
-        assert f"a label reads {word}, as YAML makes of yes, no" in problem
-        assert "quote it, e.g. x.label_weights={'" in problem
+    (problem,) = problems_of(BradleyTerryReward, yaml.safe_load(entries), "x")
+    assert all(word in problem for word in seen)
+    assert "YAML reads yes, no, on, off, true and false as True or False: quote a name" in problem
     for label in (True, False):
         with pytest.raises(ConfigError, match="quote it"):
             reading_of(LabelHead(("yes", "no")), label, {}, activation="auto")
@@ -144,16 +143,21 @@ def test_an_engines_failure_keeps_its_words() -> None:
 @pytest.mark.parametrize(
     ("entries", "words"),
     [
-        ({"label": "a", "weights": {"b": 1}}, "x.label and x.label_weights are both given"),
-        ({"weights": {"b": "much"}}, "x.label_weights.b='much': give a finite number"),
-        ({"weights": {"b": math.nan}}, "x.label_weights.b=nan: give a finite number"),
-        ({"weights": ["a", "b"]}, "give labels with their weights"),
-        ({"activation": "softmx"}, "x.activation=softmx: not a choice"),
+        ({"label": "a", "label_weights": {"b": 1}}, "x.label and x.label_weights are both given"),
+        (
+            {"label_weights": {"b": "much"}},
+            "{'b': 'much'}: give names and their values, each a finit",
+        ),
+        (
+            {"label_weights": {"b": math.nan}},
+            "{'b': nan}: give names and their values, each a finite",
+        ),
+        ({"label_weights": ["a", "b"]}, "x.label_weights=['a', 'b']: give names and their values"),
+        ({"activation": "softmx"}, "x.activation='softmx': not a choice; did you mean 'softmax'?"),
     ],
 )
 def test_entries_that_no_checkpoint_makes_right(entries: dict[str, Any], words: str) -> None:
-    given = {"label": None, "weights": {}, "activation": "auto"} | entries
-    (problem,) = entry_problems(given["label"], given["weights"], given["activation"], where="x")
+    (problem,) = problems_of(BradleyTerryReward, entries, "x")
     assert words in problem
 
 

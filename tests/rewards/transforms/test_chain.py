@@ -63,8 +63,8 @@ def test_all_problems_come_at_once():
     expected = [
         "[0]: transform kind: nothing named 'clp'; did you mean 'clip'?",
         "[1].lw: no such entry",
-        "[1].high='x': give a number or null",
-        "[2]: overlong needs max_length, e.g. {kind: overlong, max_length: 4096, buffer: 512}",
+        "[1].high='x': give a finite number or null",
+        "[2] needs max_length, e.g. {kind: overlong, max_length: 4096, buffer: 512}",
         "[3].factor=0: ",
     ]
     for problem, words in zip(refused(raw), expected, strict=True):
@@ -88,8 +88,8 @@ RUNNING = {"kind": "standardize", "by": "running"}
         ({"kind": "clip", "low": 2, "high": 1}, "low=2 is not below high=1"),
         ({"kind": "scale", "factor": float("inf")}, "factor=inf: give a finite number"),
         ({"kind": "sigmoid", "temperature": 0}, "temperature=0: must be greater than 0"),
-        ({"kind": "sigmoid", "temperature": True}, "temperature=True: give a number"),
-        ("piecewise", "piecewise needs points, e.g. {kind: piecewise"),
+        ({"kind": "sigmoid", "temperature": True}, "temperature=True: give a finite number"),
+        ("piecewise", "reward.transforms.a needs points, e.g. {kind: piecewise"),
         ({"kind": "piecewise", "points": [[0, 1]]}, "give at least two points"),
         (
             {"kind": "piecewise", "points": [[0, 1], [0, 2]]},
@@ -99,18 +99,21 @@ RUNNING = {"kind": "standardize", "by": "running"}
         ({**LINE, "rate": 0.0}, "rate=0: give a number other than 0"),
         ({**LINE, "rate": -101.0}, "rate=-101: give a number other than 0, at most 100 in size"),
         ({"kind": "rank", "by": "grup"}, "by='grup': not a choice; did you mean 'group'?"),
-        ("standardize", "standardize needs by, e.g. {kind: standardize, by: group}"),
+        ("standardize", "reward.transforms.a needs by, e.g. {kind: standardize, by: group}"),
         ({"kind": "standardize", "by": "all"}, "by='all': not a choice"),
         ({"kind": "standardize", "by": "group", "decay": 0.9}, "decay=0.9 belongs to by: running"),
         ({**RUNNING, "decay": 1.0}, "decay=1: give a share between 0 and 1"),
         ({**RUNNING, "decay": 0.0}, "decay=0: give a share between 0 and 1"),
         ({"kind": "standardize", "by": "batch", "eps": -1}, "eps=-1: must not be negative"),
         ({"kind": "overlong", "max_length": 10, "buffer": 11}, "buffer=11 with max_length=10"),
-        ({"kind": "overlong", "max_length": 10, "buffer": 5, "penalty": -1}, "penalty=-1: give"),
+        ({"kind": "overlong", "max_length": 10, "buffer": 5, "penalty": -1}, "penalty=-1: must be"),
         ({"kind": "length", "target": -1, "per_token": 0.1}, "target=-1: must not be negative"),
-        ({"kind": "length", "target": 1, "per_token": 0}, "per_token=0: give a number greater"),
-        ({"kind": "length", "target": 1, "per_token": 1, "at_most": 0}, "at_most=0: give a number"),
-        ({"kind": "cosine_length", "max_length": 0}, "max_length=0: give at least 1 token"),
+        ({"kind": "length", "target": 1, "per_token": 0}, "per_token=0: must be greater than 0"),
+        (
+            {"kind": "length", "target": 1, "per_token": 1, "at_most": 0},
+            "at_most=0: must be greater",
+        ),
+        ({"kind": "cosine_length", "max_length": 0}, "max_length=0: must be greater than 0"),
         (
             {"kind": "cosine_length", "max_length": 9, "wrong_long": 0.5},
             "a wrong response could earn more",

@@ -150,6 +150,6 @@ def test_infinite_scores_do_not_spoil_the_line():
 def test_entries_of_the_residual_that_cannot_be():
     problems = refused({"kind": "length_residual", "decay": 1.5, "from_rows": 1})
     assert problems == [
+        "reward.transforms.a.from_rows=1: give at least 2",
         "reward.transforms.a.decay=1.5: give a share between 0 and 1, e.g. 0.99",
-        "reward.transforms.a.from_rows=1: a line takes at least 2 rows",
     ]

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from itertools import starmap
 from typing import Any, ClassVar
 
+from rmrl.config.schema.fields import choice
 from rmrl.inference.reward_engine_base import PoolingRequest, Runner, ValueOutput
+from rmrl.models.label_head import ACTIVATIONS
 from rmrl.rewards.dropins.dropin import DropIn
 from rmrl.rewards.dropins.verdict import check_verdict
 from rmrl.rewards.kinds.kind import Kind
@@ -28,7 +30,7 @@ from rmrl.rewards.kinds.shared.rendering import (
 )
 from rmrl.rewards.kinds.shared.truncation import pooling_limit, with_cuts
 from rmrl.rewards.kinds.shared.untrusted import neutraliser
-from rmrl.rewards.specs.labels import LabelReading, entry_problems
+from rmrl.rewards.specs.labels import LabelReading, both_problems
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Message, ScoreItem, ScoreResult
 
@@ -49,7 +51,7 @@ class BradleyTerryReward(Kind):
         """The label whose value is the score: a name of config.json's id2label, or its index."""
         label_weights: dict[str | int, float] = field(default_factory=dict[str | int, float])
         """Label -> weight: the score is the weighted sum of their values."""
-        activation: str = "auto"
+        activation: str = choice("auto", among=("auto", *ACTIVATIONS))
         """softmax, sigmoid or none; auto: what transformers' text-classification pipeline applies,
         but none for a head with one label where no label is named."""
 
@@ -65,7 +67,7 @@ class BradleyTerryReward(Kind):
     @classmethod
     def check_options(cls, options: Options, where: str) -> list[str]:
         """Problems of the entries, one sentence each."""
-        return entry_problems(options.label, options.label_weights, options.activation, where=where)
+        return both_problems(options.label, options.label_weights, where=where)
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         """One raw logit per item (any real number), its labels' score, or what the drop-in's

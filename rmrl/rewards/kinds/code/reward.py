@@ -8,14 +8,13 @@ without code. A sandbox that does not do its work is a status. Rows without test
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rmrl.config.schema.fields import at_least, choice, positive
 from rmrl.errors import ConfigError
 from rmrl.inference.reward_engine_base import ValueOutput
-from rmrl.registry import did_you_mean
 from rmrl.rewards.kinds.code.extract import code_block
 from rmrl.rewards.kinds.code.judge import judged
 from rmrl.rewards.kinds.code.local import local_sandbox, run_locally
@@ -36,33 +35,31 @@ if TYPE_CHECKING:
 
 LOCAL = "local"
 SERVICE = "sandbox_fusion"
-_PLACES = (LOCAL, SERVICE)
-_SCORES = ("all", "share")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
     """Entries of a reward that runs code."""
 
-    where: str = LOCAL
+    where: str = choice(LOCAL, among=(LOCAL, SERVICE))
     """local: bubblewrap on this machine; sandbox_fusion: the service at `url`."""
     language: str = "python"
     """Language of the code. Others than python: on the service, with tests of input and output."""
     tests: str = ""
     """Field of the row that holds its tests: ground_truth or extra_info.<key>. "": looked for in
     extra_info, then in ground_truth."""
-    max_tests: int = 0
+    max_tests: int = at_least(0, least=0)
     """Number of a row's tests that are run, from the first. 0: all."""
-    score: str = "all"
+    score: str = choice("all", among=("all", "share"))
     """all: 1 where every test passes, else 0; share: the share of the tests that pass."""
     needs_block: bool = True
     """False: a response without a fenced block is code as a whole."""
-    time_s: float = 10.0
+    time_s: float = positive(10.0)
     """CPU seconds of a program: each pair of input and output, or all assertions of a row together.
     By the clock it may take twice as long."""
-    memory_mb: int = 1024
+    memory_mb: int = at_least(1024, least=64)
     """local: address space of a process, and memory of all a program's processes together."""
-    processes: int = 16
+    processes: int = at_least(16, least=2)
     """local: processes and threads of a program at once."""
     python: str = ""
     """local: the interpreter of the programs, with the packages they may import. "": the one that
@@ -73,11 +70,11 @@ class Options:
     """sandbox_fusion: name of the environment variable that holds the key."""
     headers: dict[str, Any] = field(default_factory=dict)
     """sandbox_fusion: sent with every request."""
-    timeout_s: float = 120.0
+    timeout_s: float = positive(120.0)
     """sandbox_fusion: deadline of one post with its tries, the program's own time included."""
-    max_concurrency: int = 32
+    max_concurrency: int = at_least(32, least=1)
     """sandbox_fusion: posts at once. Local programs at once: reward.rule_workers."""
-    max_tries: int = 5
+    max_tries: int = at_least(5, least=1)
     """sandbox_fusion: tries of one post. Only 429, 5xx and broken connections are retried."""
     extra_body: dict[str, Any] = field(default_factory=dict)
     """sandbox_fusion: entries put into every post; null removes a default entry."""
@@ -216,15 +213,6 @@ class CodeReward(Kind):
 def option_problems(options: Options, where: str) -> list[str]:
     """Return all problems of the entries."""
     problems: list[str] = []
-    for name, allowed in (("where", _PLACES), ("score", _SCORES)):
-        value = getattr(options, name)
-        if value not in allowed:
-            problems.append(f"{where}.{name}={value}: not a choice{did_you_mean(value, allowed)}")
-    if not (math.isfinite(options.time_s) and options.time_s > 0):
-        problems.append(f"{where}.time_s={options.time_s}: give a number of seconds above 0")
-    for name, minimum in (("memory_mb", 64), ("processes", 2), ("max_tests", 0)):
-        if getattr(options, name) < minimum:
-            problems.append(f"{where}.{name}={getattr(options, name)}: give at least {minimum}")
     if options.tests:
         problems += row_fields_problems({"tests": options.tests}, where)
     if options.where == LOCAL:

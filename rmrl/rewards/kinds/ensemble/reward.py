@@ -12,28 +12,26 @@ M), so that k has no unit.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from rmrl.registry import did_you_mean
+from rmrl.config.schema.fields import choice, not_negative
 from rmrl.rewards.kinds.kind import Kind
 from rmrl.types import ScoreResult
-
-_HOW = ("mean", "min", "median", "lower_bound")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnsembleOptions:
     """Further entries of reward.specs.<name>."""
 
-    of: list[str] = field(default_factory=list)
+    of: Sequence[str] = ()
     """Names of the members: rewards as in reward.models. Their transforms apply, their weights do
     not."""
-    how: str = "mean"
-    """mean, min, median or lower_bound."""
-    k: float = 1.0
+    how: str = choice("mean", among=("mean", "min", "median", "lower_bound"))
+    """How the members' scores are combined."""
+    k: float = not_negative(1.0)
     """lower_bound: standard deviations below the mean."""
 
 
@@ -48,10 +46,7 @@ class Ensemble(Kind):
     def check_options(cls, options: EnsembleOptions, where: str) -> list[str]:
         """Problems of the entries, one sentence each."""
         problems: list[str] = []
-        # A configuration file may hold another type than the annotation states.
-        names: Any = options.of
-        is_list = isinstance(names, list | tuple) and len(names) > 1
-        if not is_list or not all(isinstance(name, str) for name in names):
+        if len(options.of) < 2:
             problems.append(
                 f"{where}.of={options.of}: name at least two rewards, e.g. of: [judge_a, judge_b]"
             )
@@ -60,15 +55,7 @@ class Ensemble(Kind):
                 f"{where}.of names one reward twice ({', '.join(options.of)}): each member has one"
                 " vote; give each once"
             )
-        if options.how not in _HOW:
-            problems.append(
-                f"{where}.how={options.how!r}: not a choice{did_you_mean(options.how, _HOW)}"
-            )
-        if not (np.isfinite(options.k) and options.k >= 0):
-            problems.append(
-                f"{where}.k={options.k}: give a finite number of standard deviations, not negative"
-            )
-        elif options.k != 1.0 and options.how != "lower_bound":
+        if options.k != 1.0 and options.how != "lower_bound":
             problems.append(
                 f"{where}.k belongs to how: lower_bound and has no effect on {options.how}: give"
                 " that, or leave it out"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import starmap
 from typing import Any, ClassVar
 
-from rmrl.config.numbers import is_pair
+from rmrl.config.schema.fields import at_least, choice, share
 from rmrl.errors import ConfigError
 from rmrl.inference.reward_engine_base import GenerateRequest, Runner
 from rmrl.rewards.dropins.dropin import DropIn
@@ -23,6 +23,7 @@ from rmrl.rewards.dropins.verdict import check_verdict
 from rmrl.rewards.judging.parser import Parser, parser_problem
 from rmrl.rewards.kinds.generative.token_results import ServerAnswers, token_result
 from rmrl.rewards.kinds.judge.asked import (
+    VERDICTS,
     asking_problem,
     asks_for_level,
     verdict_problems,
@@ -72,10 +73,10 @@ class GenerativeReward(Kind):
     class Options:
         """Entries that only this kind has."""
 
-        votes: str = "mean"
+        votes: str = choice("mean", among=VOTES)
         """Combination of n votes into one score: mean, median or majority (the most frequent value;
         equally frequent ones are averaged)."""
-        min_votes: int = 1
+        min_votes: int = at_least(1, least=1)
         """Votes that must be readable. With fewer the score is missing."""
         votes_until: dict[str, Any] = field(default_factory=dict)
         """{agree, at_most, within}: votes in rounds until `agree` of them are equal (or no further
@@ -86,7 +87,7 @@ class GenerativeReward(Kind):
         score_tokens: dict[str, float] = field(default_factory=dict)
         """Answers and their values, e.g. {"Yes": 1, "No": 0}: the score is the expected value of
         the judge's first token."""
-        min_label_mass: float = 0.0
+        min_label_mass: float = share(0.0)
         """score_tokens and verdict=ask or expect: no verdict where all answers together are less
         likely than this as the judge's next token."""
         question: str = ""
@@ -94,7 +95,7 @@ class GenerativeReward(Kind):
         correctness."""
         rubric: str = ""
         """Criteria of the verdict, in words, without a drop-in."""
-        scale: list[float] = field(default_factory=lambda: [0.0, 10.0])
+        scale: Sequence[float] = (0.0, 10.0)
         """Lowest and highest verdict of a judge without a drop-in. Others do not count. []: any
         number."""
         normalize: bool = True
@@ -103,7 +104,7 @@ class GenerativeReward(Kind):
         `on_scale`. False: the score is the verdict itself."""
         fence: bool = True
         """Responses stand between markers that they cannot contain."""
-        verdict: str = "parse"
+        verdict: str = choice("parse", among=VERDICTS)
         """parse: the verdict is read from the judge's text. ask: the judge is asked for a level on
         `scale` behind its text, and the likeliest one counts. expect: asked in the same way, the
         levels' mean by their probabilities counts."""
@@ -219,10 +220,6 @@ class GenerativeReward(Kind):
                     f"{where}.{key}: with score_tokens nothing is sampled, so there are no votes;"
                     " leave one of them out"
                 )
-        if options.votes not in VOTES:
-            problems.append(f"{where}.votes={options.votes}: give {', '.join(VOTES)}")
-        if options.min_votes < 1:
-            problems.append(f"{where}.min_votes={options.min_votes}: give at least 1 vote")
         problem = parser_problem(options.parser, "score")
         if problem:
             problems.append(f"{where}.parser={options.parser!r}: {problem}")
@@ -231,12 +228,8 @@ class GenerativeReward(Kind):
                 f"{where}.parser: with score_tokens nothing is written that it could read; leave"
                 " one of them out"
             )
-        # A configuration file may hold another type than the annotation states.
-        scale: Any = options.scale
-        is_scale = isinstance(scale, list | tuple) and not scale
-        if is_pair(scale):
-            is_scale = scale[0] < scale[1]
-        if not is_scale:
+        scale = options.scale
+        if scale and not (len(scale) == 2 and scale[0] < scale[1]):
             problems.append(
                 f"{where}.scale={options.scale!r}: give the lowest and the highest verdict, e.g."
                 " [0,10], or [] for any number"

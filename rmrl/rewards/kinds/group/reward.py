@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from rmrl.config.schema.fields import at_least, choice
 from rmrl.inference.reward_engine_base import Runner
 from rmrl.rewards.dropins.dropin import DropIn
 from rmrl.rewards.judging.parser import parser_problem
@@ -67,21 +68,21 @@ class GroupReward(Kind):
     class Options:
         """Entries that only this kind has."""
 
-        how: str = "pairwise"
-        """pairwise, tournament or listwise."""
-        aggregate: str = "win_rate"
+        how: str = choice("pairwise", among=WAYS)
+        """Way in which the responses to a prompt are compared."""
+        aggregate: str = choice("win_rate", among=tuple(AGGREGATES))
         """win_rate (points per game, 0 .. 1) or bradley_terry (log-strengths centred at 0, larger
         where opponents were stronger)."""
         both_orders: bool = True
         """Each pair is judged in both orders. False: one order, drawn by the texts."""
-        on_flip: str = "tie"
+        on_flip: str = choice("tie", among=FLIP_RULES)
         """Value of a pair whose two orders disagree: tie, judgebench (a win beside a tie is a win)
         or average."""
-        max_pairs: int = 0
+        max_pairs: int = at_least(0, least=0)
         """pairwise: pairs per prompt, at most. 0: all of them."""
-        rounds: int = 0
+        rounds: int = at_least(0, least=0)
         """tournament: rounds. 0: log2 of the response count, rounded up."""
-        orders: int = 2
+        orders: int = at_least(2, least=1)
         """listwise: orders in which the responses are displayed."""
         question: str = ""
         """The question without a drop-in. empty: which is better."""
@@ -92,10 +93,10 @@ class GroupReward(Kind):
         its verdict."""
         ties: bool = True
         """Without a drop-in: "tie" is a verdict a pair may get."""
-        no_preference: str = "tie"
+        no_preference: str = choice("tie", among=NO_PREFERENCE)
         """Without a drop-in: verdict of "both are equally good" and "neither is acceptable", tie or
         none (no verdict)."""
-        verdict: str = "parse"
+        verdict: str = choice("parse", among=("parse", "ask"))
         """With `reasoning`, of pairs: parse reads the verdict from the judge's text, ask asks for
         it behind the text."""
         parser: str = ""
@@ -136,17 +137,6 @@ class GroupReward(Kind):
     def check_options(cls, options: Options, where: str) -> list[str]:
         """Problems of single entries, one sentence each."""
         problems: list[str] = []
-        choices_of = {
-            "how": WAYS,
-            "aggregate": tuple(AGGREGATES),
-            "no_preference": NO_PREFERENCE,
-            "on_flip": FLIP_RULES,
-            "verdict": ("parse", "ask"),
-        }
-        for key, choices in choices_of.items():
-            value = getattr(options, key)
-            if value not in choices:
-                problems.append(f"{where}.{key}={value}: give {' or '.join(choices)}")
         if options.verdict == "ask" and (options.how == "listwise" or not options.reasoning):
             problems.append(
                 f"{where}.verdict=ask asks for the verdict on a pair behind the judge's reasons,"
@@ -157,10 +147,6 @@ class GroupReward(Kind):
         problem = parser_problem(options.parser, "verdict")
         if problem:
             problems.append(f"{where}.parser={options.parser!r}: {problem}")
-        for key, minimum in (("max_pairs", 0), ("rounds", 0), ("orders", 1)):
-            value = getattr(options, key)
-            if value < minimum:
-                problems.append(f"{where}.{key}={value}: give a whole number, at least {minimum}")
         for key, way in (("max_pairs", "pairwise"), ("rounds", "tournament")):
             if getattr(options, key) > 0 and options.how != way:
                 problems.append(

@@ -22,7 +22,6 @@ from typing import Any
 
 from rmrl.errors import ConfigError
 from rmrl.inference.reward_engine_base import GenerateRequest, TextOutput
-from rmrl.registry import did_you_mean
 from rmrl.rewards.judging.thinking import TAGS
 from rmrl.rewards.kinds.judge.case import Case, Vote
 from rmrl.rewards.kinds.judge.label_mass import mass_reason
@@ -57,9 +56,6 @@ def levels_of(scale: Sequence[float]) -> tuple[str, ...]:
 
 def verdict_problems(verdict: str, scale: Sequence[float], where: str) -> list[str]:
     """Return what is wrong with the entry `verdict`, as sentences that begin with `where`."""
-    if verdict not in VERDICTS:
-        hint = did_you_mean(str(verdict), VERDICTS)
-        return [f"{where}.verdict={verdict}: give {', '.join(VERDICTS)}{hint}"]
     if verdict != "parse" and not levels_of(scale):
         return [
             f"{where}.verdict={verdict} asks for a level of the scale, and {where}.scale="

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
-
-from rmrl.config.numbers import is_number
 
 
 def label_mass(logprobs: Sequence[float]) -> float:
@@ -19,13 +16,11 @@ def label_mass(logprobs: Sequence[float]) -> float:
     return min(1.0, math.fsum(map(math.exp, logprobs)))
 
 
-def mass_problems(least: Any, where: str, *, read: bool) -> list[str]:
+def mass_problems(least: float, where: str, *, read: bool) -> list[str]:
     """Return what is wrong with the entry `min_label_mass`, as sentences that begin with `where`.
 
     `read`: whether the reward reads probabilities, so that there is a mass.
     """
-    if not is_number(least) or not 0 <= least <= 1:
-        return [f"{where}.min_label_mass={least!r}: give a probability from 0 to 1"]
     if least and not read:
         return [
             f"{where}.min_label_mass={least:g}: nothing reads the probabilities of labels here;"

@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rmrl.config.schema.fields import at_least, choice
 from rmrl.errors import ConfigError
 from rmrl.inference.reward_engine_base import ValueOutput
+from rmrl.models.label_head import ACTIVATIONS
 from rmrl.rewards.kinds.bradley_terry.reward import classified, logits_of
 from rmrl.rewards.kinds.judge.case import Case, Choice
 from rmrl.rewards.kinds.shared.context import KindContext
@@ -31,9 +33,9 @@ from rmrl.rewards.kinds.shared.truncation import (
     with_cut,
 )
 from rmrl.rewards.kinds.shared.untrusted import neutraliser
-from rmrl.rewards.specs.labels import entry_problems
+from rmrl.rewards.specs.labels import both_problems
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.rewards.specs.values import FurtherModel, known_entries
+from rmrl.rewards.specs.values import FurtherModel, known_entries, rule_problems
 from rmrl.types import ScoreItem
 
 ROLE = "meta"
@@ -47,34 +49,28 @@ AskAgain = Callable[[Sequence[Responses]], list[Rendered]]
 class MetaEntries(FurtherModel):
     """Entries below `meta`."""
 
-    keep: int = 0
+    keep: int = at_least(least=1)
     """Votes that count: those whose critiques it scores highest."""
     label: str | int | None = None
     """Label whose value is the score, as in kind bradley_terry; so are the two below."""
     label_weights: dict[str | int, float] = field(default_factory=dict[str | int, float])
-    activation: str = "auto"
+    activation: str = choice("auto", among=("auto", *ACTIVATIONS))
 
 
-def meta_problems(entries: Any, where: str) -> list[str]:
+def meta_problems(entries: Mapping[str, Any], where: str) -> list[str]:
     """Return the problems of what was typed, one sentence each; {} is none."""
     example = f"{where}={{path: <folder or hub id>, keep: 4}}"
-    if not isinstance(entries, Mapping):
-        return [f"{where}={entries!r}: give entries, e.g. {example}"]
     if not entries:
         return []
     try:
-        meta = MetaEntries(**known_entries(entries, MetaEntries, where))
+        meta = MetaEntries(**known_entries(entries, MetaEntries, where, example=example))
     except ConfigError as error:
-        return list(error.problems)
-    problems = entry_problems(meta.label, meta.label_weights, meta.activation, where=where)
+        return error.problems
+    problems = rule_problems(meta, where)
+    problems += both_problems(meta.label, meta.label_weights, where=where)
     if not meta.path:
         problems.append(
             f"{where}: the model that scores the critiques is not named: give e.g. {example}"
-        )
-    if meta.keep < 1:
-        problems.append(
-            f"{where}.keep={meta.keep}: give the number of votes that count, at least 1, e.g."
-            f" {example}"
         )
     return problems
 

@@ -18,8 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rmrl.config.numbers import is_number
-from rmrl.registry import did_you_mean
+from rmrl.config.schema.fields import at_least, not_negative
+from rmrl.errors import ConfigError
+from rmrl.rewards.specs.values import known_entries, rule_problems
 from rmrl.types import Sampling
 
 
@@ -27,10 +28,10 @@ from rmrl.types import Sampling
 class VotesUntil:
     """When a judge has voted enough on one response."""
 
-    agree: int
+    agree: int = at_least(least=2)
     """Votes that must agree. The first round has as many."""
     at_most: int
-    within: float = 0.0
+    within: float = not_negative(0.0)
     """Votes agree where the largest minus the smallest is not above this."""
 
     def agreed(self, values: Sequence[float | None]) -> bool:
@@ -66,29 +67,18 @@ def largest_agreement(values: Sequence[float | None], within: float) -> int:
     return largest
 
 
-def votes_until_problems(entries: Any, where: str) -> list[str]:
+def votes_until_problems(entries: Mapping[str, Any], where: str) -> list[str]:
     """Return the problems of what was typed, one sentence each; {} is none."""
-    example = f"{where}={{agree: 3, at_most: 8}}"
-    if not isinstance(entries, Mapping):
-        return [f"{where}={entries!r}: give entries, e.g. {example}"]
-    names = list(VotesUntil.__dataclass_fields__)
-    problems: list[str] = [
-        f"{where}.{key}: no such entry{did_you_mean(str(key), names)}"
-        for key in entries
-        if key not in names
-    ]
-    if problems or not entries:
-        return problems
-    agree = entries.get("agree")
-    at_most = entries.get("at_most")
-    if type(agree) is not int or type(at_most) is not int or not 2 <= agree <= at_most:
-        problems.append(
-            f"{where}: agree={agree!r} and at_most={at_most!r}: give whole numbers, at least 2 and"
-            f" at_most not below agree, e.g. {example}"
-        )
-    within = entries.get("within", 0.0)
-    if not is_number(within) or within < 0:
-        problems.append(f"{where}.within={within!r}: give a number that is not negative")
+    if not entries:
+        return []
+    example = "{agree: 3, at_most: 8}"
+    try:
+        until = VotesUntil(**known_entries(entries, VotesUntil, where, example=example))
+    except ConfigError as error:
+        return error.problems
+    problems = rule_problems(until, where)
+    if until.agree > until.at_most:
+        problems.append(f"{where}: at_most={until.at_most} is below agree={until.agree}")
     return problems
 
 

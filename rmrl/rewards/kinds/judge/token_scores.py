@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from rmrl.config.numbers import is_number
 from rmrl.errors import ConfigError
 
 
@@ -115,21 +114,11 @@ class ScoreTokens:
         ]
 
 
-def score_token_problems(values: Any, name: str) -> list[str]:
-    """Problems of configured answers and values, one sentence each that begins with `name`.
-
-    A configuration file may hold another type than a dict.
-    """
-    if not isinstance(values, Mapping):
-        return [f"{name}={values!r}: give answers with their values, e.g. {{'Yes': 1, 'No': 0}}"]
+def score_token_problems(values: Mapping[str, float], name: str) -> list[str]:
+    """Problems of configured answers and values, one sentence each that begins with `name`."""
     problems: list[str] = [
-        f"{name}: {key!r} is no text; quote the answer, as YAML reads a bare Yes as a truth value"
-        for key in values
-        if not isinstance(key, str) or not key.strip()
+        f"{name}: {key!r} is no answer; give its text" for key in values if not key.strip()
     ]
-    for key, value in values.items():
-        if not is_number(value):
-            problems.append(f"{name}.{key}={value!r}: give a finite number")
     if len(values) == 1:
         problems.append(f"{name} has one answer, whose share is always 1: give at least two")
     return problems

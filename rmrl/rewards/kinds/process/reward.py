@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import starmap
 from typing import Any, ClassVar
 
+from rmrl.config.schema.fields import at_least, choice
 from rmrl.errors import RewardError
 from rmrl.inference.reward_engine_base import PoolingRequest, Runner, TokenOutput
 from rmrl.rewards.dropins.verdict import RowError, check_verdict
@@ -69,11 +70,11 @@ class ProcessReward(Kind):
     class Options(StepForm):
         """Entries that only this kind has."""
 
-        aggregate: str = "min"
-        """How the step scores become the response's score: min, mean, last, product or sum."""
-        positive_label: int = 1
+        aggregate: str = choice("min", among=tuple(AGGREGATES))
+        """How the step scores become the response's score."""
+        positive_label: int = at_least(1, least=0)
         """For a head with several labels: the label whose probability is the score."""
-        activation: str = "auto"
+        activation: str = choice("auto", among=ACTIVATIONS)
         """auto (softmax over several labels, sigmoid of a single one), sigmoid (of the label's own
         logit) or none (the raw logit)."""
         to_tokens: bool = True
@@ -94,24 +95,12 @@ class ProcessReward(Kind):
     @classmethod
     def check_options(cls, options: Options, where: str) -> list[str]:
         """Problems of single entries, one sentence each."""
-        problems = []
-        if options.aggregate not in AGGREGATES:
-            problems.append(f"{where}.aggregate={options.aggregate}: give {', '.join(AGGREGATES)}")
-        if options.activation not in ACTIVATIONS:
-            problems.append(
-                f"{where}.activation={options.activation}: give {', '.join(ACTIVATIONS)}"
-            )
-        if options.positive_label < 0:
-            problems.append(
-                f"{where}.positive_label={options.positive_label}: give the number of a label,"
-                " from 0"
-            )
-        if options.joint and not options.step_token:
-            problems.append(
-                f"{where}.joint={options.joint!r}: it stands behind step_token, which is empty;"
-                " give both or neither"
-            )
-        return problems
+        if not options.joint or options.step_token:
+            return []
+        return [
+            f"{where}.joint={options.joint!r}: it stands behind step_token, which is empty; give"
+            " both or neither"
+        ]
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         """One score per item, with its steps' scores.

@@ -16,9 +16,9 @@ from itertools import starmap
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+from rmrl.config.schema.fields import at_least, choice, positive
 from rmrl.errors import ConfigError
 from rmrl.inference.reward_engine_base import ValueOutput
-from rmrl.registry import did_you_mean
 from rmrl.rewards.kinds.judge.asking import conversation_text
 from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.kinds.shared.context import KindContext
@@ -34,7 +34,7 @@ from rmrl.types import ScoreItem, ScoreResult
 class Options:
     """Entries of a reward that a server computes."""
 
-    wire: str = "openrlhf"
+    wire: str = choice("openrlhf", among=tuple(WIRES))
     """openrlhf, slime or nemo_gym; openai for a judge that writes text. For a rubric also decisions
     or systemone."""
     url: str = ""
@@ -46,15 +46,15 @@ class Options:
     """Name of the environment variable that holds the key."""
     headers: dict[str, Any] = field(default_factory=dict)
     """Sent with every request."""
-    timeout_s: float = 60.0
+    timeout_s: float = positive(60.0)
     """Deadline of one request, retries and waiting for the rate limit included."""
-    max_concurrency: int = 32
+    max_concurrency: int = at_least(32, least=1)
     """Requests in flight at once."""
-    requests_per_minute: float | None = None
+    requests_per_minute: float | None = positive(None)
     """null: no limit."""
-    max_tries: int = 5
+    max_tries: int = at_least(5, least=1)
     """Tries of one request. Only 429, 5xx and broken connections are retried."""
-    batch_size: int = 16
+    batch_size: int = at_least(16, least=1)
     """openrlhf: responses per post."""
     template: str = ""
     """A checkpoint or tokenizer folder, or a hub id: the prompt is sent through its chat template,
@@ -136,7 +136,7 @@ class RemoteReward(Kind):
 
 def http_spec(options: Options, where: str) -> HTTPSpec:
     """The checked server. Raises ConfigError with all problems."""
-    problems = check_server(options, where)
+    problems = RemoteReward.problems(options, where)
     if problems:
         raise ConfigError(problems)
     return HTTPSpec(
@@ -157,10 +157,6 @@ def http_spec(options: Options, where: str) -> HTTPSpec:
 def check_server(options: Options, where: str) -> list[str]:
     """Problems of wire, address, key and numbers. Each names its entry."""
     problems: list[str] = []
-    if options.wire not in tuple(WIRES):
-        problems.append(
-            f"{where}.wire={options.wire}: no such wire{did_you_mean(options.wire, tuple(WIRES))}"
-        )
     if options.wire in ("openai", *DECISION_WIRES) and not options.model:
         problems.append(
             f"{where}.model: the wire {options.wire} needs the name of a model, as the server's"
@@ -184,13 +180,13 @@ def check_server(options: Options, where: str) -> list[str]:
             f"{where}.url={options.url}: a resource server scores at its path /verify; give"
             f" {options.url.rstrip('/')}/verify"
         )
-    if options.fields and options.wire in tuple(WIRES) and not reads_rows(options.wire):
+    if options.fields and not reads_rows(options.wire):
         problems.append(
             f"{where}.fields: the wire {options.wire} posts the prompt, the response and the ground"
             " truth alone; leave it out"
         )
     problems += row_fields_problems(options.fields, f"{where}.fields")
-    return problems + _number_problems(options, where)
+    return problems + _waits_too_long(options, where)
 
 
 def url_problem(url: str) -> str:
@@ -212,36 +208,17 @@ def url_problem(url: str) -> str:
     return ""
 
 
-def _number_problems(options: Options, where: str) -> list[str]:
-    problems: list[str] = [
-        f"{where}.{name}={getattr(options, name)}: give at least 1"
-        for name in ("max_concurrency", "max_tries", "batch_size")
-        if getattr(options, name) < 1
-    ]
-    if not (math.isfinite(options.timeout_s) and options.timeout_s > 0):
-        problems.append(
-            f"{where}.timeout_s={options.timeout_s}: give a number of seconds greater than 0"
-        )
-        return problems
+def _waits_too_long(options: Options, where: str) -> list[str]:
     limit = options.requests_per_minute
-    if limit is None:
-        return problems
-    if not (math.isfinite(limit) and limit > 0):
-        problems.append(
-            f"{where}.requests_per_minute={limit}: give a number greater than 0, or null for no"
-            " limit"
-        )
-        return problems
-    wait_s = options.max_concurrency * 60 / limit
-    if wait_s > options.timeout_s:
-        requests = max(1, int(options.timeout_s * limit / 120))
-        problems.append(
-            f"{where}.requests_per_minute={limit:g}: {options.max_concurrency} requests at once"
-            f" would wait up to {wait_s:.0f} s for their turns, longer than"
-            f" timeout_s={options.timeout_s:g}; give max_concurrency={requests} or"
-            f" timeout_s={math.ceil(2 * wait_s)}"
-        )
-    return problems
+    wait_s = options.max_concurrency * 60 / (limit or math.inf)
+    if limit is None or wait_s <= options.timeout_s:
+        return []
+    requests = max(1, int(options.timeout_s * limit / 120))
+    return [
+        f"{where}.requests_per_minute={limit:g}: {options.max_concurrency} requests at once would"
+        f" wait up to {wait_s:.0f} s for their turns, longer than timeout_s={options.timeout_s:g};"
+        f" give max_concurrency={requests} or timeout_s={math.ceil(2 * wait_s)}"
+    ]
 
 
 def _display(request: RewardRequest) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from rmrl.config.numbers import is_number
+from rmrl.config.schema.fields import choice, share
 from rmrl.errors import ConfigError
-from rmrl.registry import did_you_mean
-from rmrl.rewards.kinds.judge.asked import verdict_problems
+from rmrl.rewards.kinds.judge.asked import VERDICTS, verdict_problems
 from rmrl.rewards.kinds.judge.asking import conversation_text
 from rmrl.rewards.kinds.judge.label_mass import mass_problems
 from rmrl.rewards.kinds.judge.votes import VOTES
@@ -45,19 +44,19 @@ class Options:
     form: str = ""
     """Form of the criteria: own, texts, healthbench, open_instruct, verifiers, harbor or
     package.module:name. "": found by the fields of the first one."""
-    combine: str = "weighted_mean"
+    combine: str = choice("weighted_mean", among=(*COMBINERS, HOLISTIC))
     """weighted_mean, signed_mean or all_pass over the criteria, or holistic: one call in which the
     judge writes one number."""
     clip: bool = True
     """weighted_mean is at least 0."""
-    pass_at: float = 0.5
+    pass_at: float = share(0.5)
     """Value from which a criterion counts as met, for all_pass and must_have."""
     hard: bool = False
     """A criterion's value is that of the likeliest answer. False: the expected value."""
-    min_label_mass: float = 0.0
+    min_label_mass: float = share(0.0)
     """No verdict where the answers to a criterion together are less likely than this as the judge's
     next token. With holistic: for verdict=ask and expect."""
-    columns: list[str] = field(default_factory=list[str])
+    columns: Sequence[str] = ()
     """Names and tags of rows' own criteria that have a column each. Others have one by their
     place."""
     dropout: float = 0.0
@@ -66,11 +65,11 @@ class Options:
     """Criteria are left out in validation and offline scoring too, the same ones each time."""
     question: str = ""
     """holistic: the question. "": how well the response meets the criteria."""
-    scale: list[float] = field(default_factory=lambda: [0.0, 10.0])
+    scale: Sequence[float] = (0.0, 10.0)
     """holistic: lowest and highest number. The score is the number's place between them."""
-    votes: str = "mean"
+    votes: str = choice("mean", among=VOTES)
     """holistic: combination of sampling.n numbers: mean, median or majority."""
-    verdict: str = "parse"
+    verdict: str = choice("parse", among=VERDICTS)
     """holistic: parse reads the number from the judge's text, ask and expect ask for it behind the
     text, as in kind generative."""
     fence: bool = True
@@ -150,34 +149,17 @@ def option_problems(options: Options, where: str) -> list[str]:
         )
     if options.criteria_from:
         problems += row_fields_problems({"criteria_from": options.criteria_from}, where)
-    combiners = [*COMBINERS, HOLISTIC]
-    for name, value, choices in (
-        ("combine", options.combine, combiners),
-        ("votes", options.votes, [*VOTES]),
-        ("form", options.form or "own", FORMS),
-    ):
-        if value not in choices:
-            hint = did_you_mean(value, list(map(str, choices)))
-            problems.append(f"{where}.{name}={value}: not a choice{hint}")
+    if options.form:
+        problems += FORMS.unknown(options.form, f"{where}.form={options.form}")
     reads = options.combine != HOLISTIC or options.verdict != "parse"
     problems += mass_problems(options.min_label_mass, where, read=reads)
     if not 0 <= options.dropout < 1:
         problems.append(f"{where}.dropout={options.dropout:g}: give a share from 0 to below 1")
-    if not 0 <= options.pass_at <= 1:
-        problems.append(f"{where}.pass_at={options.pass_at:g}: give a value from 0 to 1")
-    scale: Any = options.scale
-    is_scale = isinstance(scale, list | tuple) and len(scale) == 2 and all(map(is_number, scale))
-    if not is_scale or scale[0] >= scale[1]:
+    scale = options.scale
+    if len(scale) != 2 or scale[0] >= scale[1]:
         problems.append(f"{where}.scale={scale!r}: give the lowest and the highest number")
     else:
         problems += verdict_problems(options.verdict, scale, where)
-    # A configuration file may hold another type than the annotation states.
-    columns: Any = options.columns
-    if not isinstance(columns, list | tuple) or not all(isinstance(each, str) for each in columns):
-        problems.append(
-            f"{where}.columns={columns!r}: give a list of names and tags, e.g."
-            f" {where}.columns=['axis:accuracy']"
-        )
     if problems:
         return problems
     try:
@@ -196,5 +178,5 @@ def option_problems(options: Options, where: str) -> list[str]:
                 f" combine={', '.join(ways)}; leave it out"
             )
     problems += column_problems([each.name for each in criteria if each.name], f"{where}.criteria")
-    problems += column_problems(dict.fromkeys(columns), f"{where}.columns")
+    problems += column_problems(dict.fromkeys(options.columns), f"{where}.columns")
     return problems

@@ -5,9 +5,6 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
-
-from rmrl.config.numbers import is_pair
 
 SHAPES = ("exponential", "linear")
 
@@ -30,12 +27,12 @@ def curve_value(x: float, points: Sequence[Sequence[float]], shape: str = "expon
     return y0 * (y1 / y0) ** t
 
 
-def curve_problems(curve: Any, shape: str) -> list[str]:
+def curve_problems(curve: Sequence[Sequence[float]], shape: str) -> list[str]:
     """Problems in a curve of cosines as it was typed, each the text that follows its name; []
     without a curve."""
-    if curve == []:
+    if not curve:
         return []
-    if not isinstance(curve, list) or len(curve) < 2 or not all(map(is_pair, curve)):
+    if len(curve) < 2 or {*map(len, curve)} != {2}:
         return [
             f"={curve!r}: give at least two points [cosine, score], e.g. [[0.65, 0.1], [0.85,"
             " 1.0]], or [] for the cosine itself"

@@ -12,10 +12,11 @@ import dataclasses
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, islice, starmap
 from typing import Any, ClassVar
 
+from rmrl.config.schema.fields import choice
 from rmrl.errors import RewardError
 from rmrl.inference.reward_engine_base import EmbedOutput, EmbedRequest, Runner
 from rmrl.models.checkpoint_inspect import sentence_settings
@@ -74,11 +75,11 @@ class SimilarityReward(Kind):
         reference: str = "ground_truth"
         """Field of a row that holds its reference: ground_truth, rm_prompt, or extra_info.<key>. In
         a list of texts the nearest counts."""
-        curve: list[list[float]] = field(default_factory=lambda: [[0.65, 0.1], [0.85, 1.0]])
+        curve: Sequence[Sequence[float]] = ((0.65, 0.1), (0.85, 1.0))
         """[[cosine, score], ...], cosines rising; constant outside. []: the cosine itself is the
         score."""
-        shape: str = "exponential"
-        """exponential or linear between the points."""
+        shape: str = choice("exponential", among=SHAPES)
+        """Of the curve between the points."""
         prefix: str = ""
         """Text before both, for models that were trained with one, e.g. "query: "."""
 
@@ -102,8 +103,6 @@ class SimilarityReward(Kind):
                 f"{where}.reference={options.reference}: give ground_truth, rm_prompt, or"
                 " extra_info.<key>"
             )
-        if options.shape not in SHAPES:
-            problems.append(f"{where}.shape={options.shape}: give {' or '.join(SHAPES)}")
         for problem in curve_problems(options.curve, options.shape):
             problems.append(f"{where}.curve{problem}")
         return problems

@@ -13,15 +13,14 @@ in training, offline and over HTTP.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from rmrl.config.schema.fields import choice, not_negative
 from rmrl.inference.reward_engine_base import LogprobsOutput, LogprobsRequest, Runner
-from rmrl.registry import did_you_mean
 from rmrl.rewards.dropins.dropin import DropIn
 from rmrl.rewards.kinds.bradley_terry.reward import prompt_turns
 from rmrl.rewards.kinds.kind import Kind
@@ -52,9 +51,9 @@ class TeacherReward(Kind):
     class Options:
         """Entries that only this kind has."""
 
-        clip: float = 10.0
+        clip: float = not_negative(10.0)
         """Largest size of a token's log-ratio, in nats. 0: any."""
-        prompt: str = "policy"
+        prompt: str = choice("policy", among=PROMPTS)
         """policy: the teacher reads the prompt as the policy did; rm_prompt: it reads the row's
         rm_prompt through its own chat template, which may hold more than the policy knows."""
         to_tokens: bool = True
@@ -67,22 +66,6 @@ class TeacherReward(Kind):
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
         super().__init__(spec, context)
         self._options: TeacherReward.Options = spec.options
-
-    @classmethod
-    def check_options(cls, options: Options, where: str) -> list[str]:
-        """Problems of single entries, one sentence each."""
-        problems: list[str] = []
-        if options.prompt not in PROMPTS:
-            problems.append(
-                f"{where}.prompt={options.prompt}: not a"
-                f" choice{did_you_mean(options.prompt, PROMPTS)}"
-            )
-        if not (math.isfinite(options.clip) and options.clip >= 0):
-            problems.append(
-                f"{where}.clip={options.clip}: give a number of nats above 0, such as 10, or 0 for"
-                " no bound"
-            )
-        return problems
 
     @classmethod
     def dropin_problem(cls, dropin: DropIn | None, options: Options, sampling: Any) -> str:  # noqa: ARG003

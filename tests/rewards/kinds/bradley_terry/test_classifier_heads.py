@@ -188,8 +188,8 @@ def test_several_labels_need_to_be_told_apart(tmp_path: Path) -> None:
     [
         ({"label": "goood"}, r"reward\.specs\.a0: label 'goood': not a label.*'good'"),
         ({"label": 2}, "numbered 0 to 1"),
-        ({"label_weights": {"good": "x"}}, "give a finite number"),
-        ({"label": "good", "activation": "tanh"}, "activation=tanh: not a choice"),
+        ({"label_weights": {"good": "x"}}, "each a finite number"),
+        ({"label": "good", "activation": "tanh"}, "activation='tanh': not a choice"),
     ],
 )
 def test_wrong_entries_are_told_before_anything_starts(

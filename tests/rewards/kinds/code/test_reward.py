@@ -17,11 +17,12 @@ from rmrl.rewards.entries.resolve import Surroundings, resolve_rewards
 from rmrl.rewards.kinds.code import reward as kind
 from rmrl.rewards.kinds.code.bubblewrap import Bubblewrap
 from rmrl.rewards.kinds.code.request import CodeRequest
-from rmrl.rewards.kinds.code.reward import CodeReward, Options, option_problems
+from rmrl.rewards.kinds.code.reward import CodeReward, Options
 from rmrl.rewards.kinds.shared.context import KindContext
 from rmrl.rewards.session.items import ResponseRow
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Prompt, ScoreItem, ScoreResult
+from tests.rewards.parts import problems_of
 
 URL = "http://127.0.0.1:9/run_code"
 CASES: dict[str, Any] = {"inputs": ["1"], "outputs": ["2"]}
@@ -118,9 +119,9 @@ async def test_a_failure_of_the_sandbox_is_its_status() -> None:
 @pytest.mark.parametrize(
     ("entries", "part"),
     [
-        ({"where": "here"}, "w.where=here: not a choice"),
-        ({"score": "most"}, "w.score=most: not a choice"),
-        ({"time_s": 0.0}, "w.time_s=0.0: give a number of seconds above 0"),
+        ({"where": "here"}, "w.where='here': not a choice"),
+        ({"score": "most"}, "w.score='most': not a choice"),
+        ({"time_s": 0.0}, "w.time_s=0.0: must be greater than 0"),
         ({"memory_mb": 1}, "w.memory_mb=1: give at least 64"),
         ({"processes": 1}, "w.processes=1: give at least 2"),
         ({"tests": "cases"}, "w.tests='cases': give ground_truth"),
@@ -134,7 +135,7 @@ async def test_a_failure_of_the_sandbox_is_its_status() -> None:
     ],
 )
 def test_entries_that_cannot_work(entries: dict[str, Any], part: str) -> None:
-    [problem] = option_problems(Options(**entries), "w")
+    [problem] = problems_of(CodeReward, entries)
     assert part in problem
 
 

@@ -234,7 +234,7 @@ async def test_nothing_to_score(ask: Ask):
 
 
 def test_the_scorer_must_be_named():
-    assert CritiqueReward.check_options(Options(scorer=SCORER), "w") == []
+    assert CritiqueReward.problems(Options(scorer=SCORER), "w") == []
     for scorer in ({}, {"engine": {}}, "/models/scorer"):
-        (problem,) = CritiqueReward.check_options(Options(scorer=scorer), "w")  # type: ignore[arg-type]
+        (problem,) = CritiqueReward.problems(Options(scorer=scorer), "w")  # type: ignore[arg-type]
         assert "give w.scorer.path=<folder or hub id>" in problem

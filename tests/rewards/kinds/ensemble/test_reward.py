@@ -12,6 +12,7 @@ from rmrl.rewards.kinds.ensemble.reward import Ensemble, combined_scores, ensemb
 from rmrl.rewards.response_facts import Rows
 from rmrl.rewards.transforms import chain_of
 from rmrl.types import ScoreResult
+from tests.rewards.parts import problems_of
 
 
 def options(*of: str, **more: Any) -> Any:
@@ -125,7 +126,6 @@ def test_no_rows():
     ("given", "said"),
     [
         (options(), "reward.specs.e.of=[]: name at least two rewards"),
-        (Ensemble.Options(of="ab"), "reward.specs.e.of=ab: name at least two rewards"),  # type: ignore[arg-type]
         (options("a", "a"), "reward.specs.e.of names one reward twice (a, a)"),
         (
             options("a", "b", how="maen"),
@@ -133,7 +133,7 @@ def test_no_rows():
         ),
         (
             options("a", "b", how="lower_bound", k=-1.0),
-            "reward.specs.e.k=-1.0: give a finite number",
+            "reward.specs.e.k=-1.0: must not be negative",
         ),
         (
             options("a", "b", k=2.0),
@@ -142,12 +142,17 @@ def test_no_rows():
     ],
 )
 def test_errors_state_the_problem(given: Any, said: str):
-    [problem] = Ensemble.check_options(given, "reward.specs.e")
+    [problem] = Ensemble.problems(given, "reward.specs.e")
     assert problem.startswith(said)
 
 
+def test_members_are_a_list():
+    [problem] = problems_of(Ensemble, {"of": "ab"}, "reward.specs.e")
+    assert problem == "reward.specs.e.of='ab': give a list, each a name"
+
+
 def test_what_is_right():
-    assert Ensemble.check_options(options("a", "b", how="lower_bound", k=2.0), "w") == []
+    assert Ensemble.problems(options("a", "b", how="lower_bound", k=2.0), "w") == []
     assert Ensemble.roles == {}
 
 

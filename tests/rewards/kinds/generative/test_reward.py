@@ -17,7 +17,7 @@ from rmrl.rewards.kinds.shared.untrusted import new_fence
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.types import Sampling, ScoreResult
 from tests.rewards.kinds.scripted import GREEDY, Scripted, context, dropin, said, spec
-from tests.rewards.parts import JUDGE, items
+from tests.rewards.parts import JUDGE, items, problems_of
 
 Ask = Callable[..., Any]
 Options = GenerativeReward.Options
@@ -432,30 +432,32 @@ async def test_a_drop_in_may_ask_for_the_probability(
 @pytest.mark.parametrize(
     ("entries", "words"),
     [
-        ({"votes": "most"}, "w.votes=most: give mean, median, majority"),
-        ({"min_votes": 0}, "w.min_votes=0: give at least 1 vote"),
+        ({"votes": "most"}, "w.votes='most': not a choice; known: majority, mean, median"),
+        ({"min_votes": 0}, "w.min_votes=0: give at least 1"),
         ({"scale": [3]}, "w.scale=[3]: give the lowest and the highest"),
         ({"scale": [10, 0]}, "w.scale="),
         ({"scale": "0-10"}, "w.scale='0-10'"),
-        ({"score_tokens": {True: 1, False: 0}}, "w.score_tokens: True is no text; quote the ans"),
-        ({"score_tokens": {"Yes": "1", "No": 0}}, "w.score_tokens.Yes='1': give a finite number"),
+        ({"score_tokens": {True: 1, False: 0}}, "True or False: quote a name"),
+        (
+            {"score_tokens": {"Yes": "1", "No": 0}},
+            "give names and their values, each a finite number",
+        ),
         ({"score_tokens": {"Yes": 1}}, "give at least two"),
-        ({"score_tokens": ["Yes", "No"]}, "w.score_tokens=['Yes', 'No']: give answers with their"),
+        ({"score_tokens": ["Yes", "No"]}, "w.score_tokens=['Yes', 'No']: give names and their"),
         ({"min_label_mass": 0.1}, "w.min_label_mass=0.1: nothing reads the probabilities"),
-        ({"min_label_mass": "1"}, "w.min_label_mass='1': give a probability from 0 to 1"),
+        ({"min_label_mass": "1"}, "w.min_label_mass='1': give a finite number"),
         ({"parser": "(?P<score>["}, "w.parser='(?P<score>[': no regular expression: unterminated"),
         ({"parser": r"(?P<s>\d)"}, "(?P<score>...)"),
         ({"parser": r"(?P<score>\d)", "score_tokens": {"Y": 1, "N": 0}}, "score_tokens"),
     ],
 )
 def test_invalid_entries(entries: dict[str, Any], words: str):
-    problems = GenerativeReward.check_options(Options(**entries), "w")
-    assert words in problems[0]
+    assert words in problems_of(GenerativeReward, entries)[0]
 
 
 def test_valid_entries():
     options = Options(score_tokens={"A": 1, "B": 0.5}, votes="median", scale=[])
-    assert GenerativeReward.check_options(options, "w") == []
+    assert GenerativeReward.problems(options, "w") == []
 
 
 def test_a_judge_needs_a_question(tmp_path: Path):

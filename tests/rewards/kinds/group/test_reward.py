@@ -535,16 +535,22 @@ def test_reading_a_ranking(text: str, scores: tuple[float, ...] | None):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (Options(how="pairs"), "how=pairs: give pairwise or tournament or listwise"),
-        (Options(aggregate="elo"), "aggregate=elo: give win_rate or bradley_terry"),
+        (
+            Options(how="pairs"),
+            "how='pairs': not a choice; did you mean 'pairwise'? known: listwise, pairwise, tournament",
+        ),
+        (Options(aggregate="elo"), "aggregate='elo': not a choice; known: bradley_terry, win_rate"),
         (Options(max_pairs=-1), "at least 0"),
         (Options(how="listwise", orders=0), "at least 1"),
         (Options(how="listwise", max_pairs=3), "belongs to how=pairwise"),
         (Options(rounds=3), "belongs to how=tournament"),
-        (Options(no_preference="maybe"), "no_preference=maybe: give tie or none"),
+        (Options(no_preference="maybe"), "no_preference='maybe': not a choice; known: none, tie"),
         (Options(parser=r"(?P<score>\d)"), "has the named groups score; name the one that holds"),
         (Options(parser="(?P<verdict>["), "no regular expression: unterminated character set"),
-        (Options(on_flip="agree"), "on_flip=agree: give tie or judgebench or average"),
+        (
+            Options(on_flip="agree"),
+            "on_flip='agree': not a choice; known: average, judgebench, tie",
+        ),
         (
             Options(on_flip="average", both_orders=False),
             "on_flip=average is about pairs judged in both",
@@ -556,14 +562,14 @@ def test_reading_a_ranking(text: str, scores: tuple[float, ...] | None):
     ],
 )
 def test_problems_of_the_options(options: Options, words: str):
-    (problem,) = GroupReward.check_options(options, "reward.specs.g")
+    (problem,) = GroupReward.problems(options, "reward.specs.g")
     assert problem.startswith("reward.specs.g.")
     assert words in problem
 
 
 async def test_no_responses(ask: Asker):
     assert await ask([]) == []
-    assert GroupReward.check_options(Options(), "w") == []
+    assert GroupReward.problems(Options(), "w") == []
     assert math.isclose(sum(r.value or 0 for r in await ask(group("q1", "q2", "q3"))), 1.5)
 
 

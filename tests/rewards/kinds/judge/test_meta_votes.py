@@ -398,12 +398,13 @@ def test_choice_by_hand() -> None:
 @pytest.mark.parametrize(
     ("entries", "sentence"),
     [
-        (3, "w.meta=3: give entries, e.g. w.meta={path: <folder or hub id>, keep: 4}"),
+        (3, "w.meta=3: give entries, known: path, adapter, engine, keep"),
         ({**META, "kep": 3}, "w.meta.kep: no such entry"),
         ({"keep": 3}, "w.meta: the model that scores the critiques is not named"),
-        ({"path": "x"}, "w.meta.keep=0: give the number of votes that count, at least 1"),
+        ({"path": "x"}, "w.meta needs keep, e.g. w.meta={path: <folder or hub id>, keep: 4}"),
+        ({**META, "keep": 0}, "w.meta.keep=0: give at least 1"),
         ({**META, "keep": 1.5}, "w.meta.keep=1.5: give a whole number"),
-        ({**META, "activation": "relu"}, "w.meta.activation=relu: not a choice"),
+        ({**META, "activation": "relu"}, "w.meta.activation='relu': not a choice"),
         ({**META, "label": True}, "w.meta.label=True: give a name or a whole number"),
     ],
 )
@@ -416,10 +417,10 @@ def test_what_does_not_go_together() -> None:
     assert meta_problems({}, "w.meta") == []
     assert keep_problem({}, 1, "sampling.n") == ""
     options = GenerativeReward.Options(score_tokens={"Y": 1.0, "N": 0.0}, meta=META)
-    (problem,) = GenerativeReward.check_options(options, "w")
+    (problem,) = GenerativeReward.problems(options, "w")
     assert "w.meta: with score_tokens nothing is sampled" in problem
     options = GenerativeReward.Options(rubric="good", meta=META)
-    assert GenerativeReward.check_options(options, "w") == []
+    assert GenerativeReward.problems(options, "w") == []
 
     def problem_of(n: int, **more: Any) -> str:
         options = GenerativeReward.Options(rubric="good", meta=META, **more)
@@ -428,8 +429,8 @@ def test_what_does_not_go_together() -> None:
 
     assert problem_of(3) == ""
     of_group = GroupReward.Options(meta=META)
-    assert GroupReward.check_options(of_group, "w") == []
-    (problem,) = GroupReward.check_options(GroupReward.Options(meta={"keep": 1}), "w")
+    assert GroupReward.problems(of_group, "w") == []
+    (problem,) = GroupReward.problems(GroupReward.Options(meta={"keep": 1}), "w")
     assert "w.meta: the model that scores the critiques is not named" in problem
     two = Sampling(max_tokens=16, temperature=1.0, n=2)
     assert "keeps meta.keep=2 of sampling.n=2" in GroupReward.dropin_problem(None, of_group, two)

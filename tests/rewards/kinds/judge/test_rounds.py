@@ -172,12 +172,12 @@ def test_how_many_are_asked_next() -> None:
 @pytest.mark.parametrize(
     ("entries", "sentence"),
     [
-        (3, "votes_until=3: give entries, e.g. w.votes_until={agree: 3, at_most: 8}"),
-        ({"agre": 3}, "votes_until.agre: no such entry"),
-        ({"agree": 3}, "agree=3 and at_most=None: give whole numbers"),
-        ({"agree": 1, "at_most": 3}, "agree=1 and at_most=3"),
-        ({"agree": 4, "at_most": 3}, "agree=4 and at_most=3"),
-        ({**UNTIL, "within": -1}, "within=-1: give a number that is not negative"),
+        (3, "votes_until=3: give entries, known: agree, at_most, within"),
+        ({**UNTIL, "agre": 3}, "votes_until.agre: no such entry; did you mean 'agree'?"),
+        ({"agree": 3}, "w.votes_until needs at_most, e.g. {agree: 3, at_most: 8}"),
+        ({"agree": 1, "at_most": 3}, "votes_until.agree=1: give at least 2"),
+        ({"agree": 4, "at_most": 3}, "at_most=3 is below agree=4"),
+        ({**UNTIL, "within": -1}, "within=-1: must not be negative"),
     ],
 )
 def test_entries_that_cannot_be(entries: Any, sentence: str) -> None:
@@ -187,10 +187,10 @@ def test_entries_that_cannot_be(entries: Any, sentence: str) -> None:
 
 def test_what_does_not_go_together() -> None:
     options = GenerativeReward.Options(score_tokens={"Y": 1.0, "N": 0.0}, votes_until=UNTIL)
-    (problem,) = GenerativeReward.check_options(options, "w")
+    (problem,) = GenerativeReward.problems(options, "w")
     assert "w.votes_until: with score_tokens nothing is sampled" in problem
     options = GenerativeReward.Options(rubric="good", votes_until=UNTIL)
-    assert GenerativeReward.check_options(options, "w") == []
+    assert GenerativeReward.problems(options, "w") == []
     cold = Sampling(max_tokens=16, temperature=0.0)
     many = Sampling(max_tokens=16, temperature=1.0, n=4)
     assert "temperature" in GenerativeReward.dropin_problem(None, options, cold)

@@ -260,10 +260,10 @@ async def test_no_responses(ask: Ask):
 
 def test_problems_of_the_options():
     wrong = Options(aggregate="max", activation="tanh", positive_label=-1, joint="x")
-    problems = ProcessReward.check_options(wrong, "reward.specs.p")
+    problems = ProcessReward.problems(wrong, "reward.specs.p")
     keys = [problem.removeprefix("reward.specs.p.").split("=")[0] for problem in problems]
-    assert keys == ["aggregate", "activation", "positive_label", "joint"]
-    assert ProcessReward.check_options(Options(), "w") == []
+    assert keys == ["aggregate", "positive_label", "activation", "joint"]
+    assert ProcessReward.problems(Options(), "w") == []
 
 
 async def test_a_step_score_is_the_models_score_of_the_text_up_to_there(tmp_path: Path):

@@ -149,7 +149,7 @@ def test_defaults_are_those_of_the_spec() -> None:
 @pytest.mark.parametrize(
     ("entries", "said"),
     [
-        ({"wire": "slim"}, r"w\.wire=slim: no such wire; did you mean 'slime'\?"),
+        ({"wire": "slim"}, r"w\.wire='slim': not a choice; did you mean 'slime'\?"),
         ({"url": ""}, r"w\.url=''"),
         ({"url": "ftp://host/x"}, "begins with http:// or https://"),
         ({"url": "localhost:5000"}, "begins with http:// or https://"),
@@ -175,18 +175,18 @@ def test_problems_name_their_entry(
 ) -> None:
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     with pytest.raises(ConfigError, match=said) as caught:
-        http_spec(Options(**({"url": "http://host/score"} | entries)), "w")
+        RemoteReward.read_options({"url": "http://host/score"} | entries, "w")
     assert len(caught.value.problems) == 1
 
 
 def test_a_password_in_the_address_is_refused_and_not_repeated() -> None:
-    [problem] = RemoteReward.check_options(Options(url="http://me:hunter2@host/score"), "w")
+    [problem] = RemoteReward.problems(Options(url="http://me:hunter2@host/score"), "w")
     assert "must not hold a password" in problem
     assert "hunter2" not in problem
 
 
 def test_all_problems_at_once() -> None:
-    assert len(RemoteReward.check_options(Options(wire="x", url="y", max_tries=0), "w")) == 3
+    assert len(RemoteReward.problems(Options(wire="x", url="y", max_tries=0), "w")) == 3
 
 
 def test_types_are_checked() -> None:

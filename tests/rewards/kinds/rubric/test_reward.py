@@ -30,7 +30,7 @@ from rmrl.rewards.kinds.shared.truncation import MARK
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.types import Sampling, ScoreItem, ScoreResult
 from tests.rewards.kinds.scripted import Scripted, context, said, spec
-from tests.rewards.parts import checkpoint, items
+from tests.rewards.parts import checkpoint, items, problems_of
 
 NY = ["N", "Y"]
 """Answers of one token each for a tokenizer of characters."""
@@ -70,7 +70,7 @@ async def judged(
     **options: Any,
 ) -> list[ScoreResult]:
     made = spec("rubric", options=RubricReward.Options(**options))
-    assert RubricReward.check_options(made.options, "here") == []
+    assert RubricReward.problems(made.options, "here") == []
     surroundings = context(tokenizer, main=engine)
     results = await RubricReward.from_spec(made, surroundings).score(rows)
     if counts is not None:
@@ -597,12 +597,15 @@ async def test_a_server_writes_the_holistic_verdict_and_refuses_the_others():
         ({"criteria": ["a"], "criteria_from": "rubrics"}, "here.criteria_from='rubrics': give"),
         (
             {"criteria": ["a"], "combine": "mean"},
-            "here.combine=mean: not a choice; known: all_pass",
+            "here.combine='mean': not a choice; known: all_pass",
         ),
         ({"criteria": ["a"], "form": "healthbensch"}, "did you mean 'healthbench'?"),
-        ({"criteria": ["a"], "votes": "max"}, "here.votes=max: not a choice"),
+        (
+            {"criteria": ["a"], "combine": "holistic", "votes": "max"},
+            "here.votes='max': not a choice",
+        ),
         ({"criteria": ["a"], "dropout": 1.0}, "here.dropout=1: give a share"),
-        ({"criteria": ["a"], "pass_at": 2.0}, "here.pass_at=2: give a value from 0 to 1"),
+        ({"criteria": ["a"], "pass_at": 2.0}, "here.pass_at=2.0 lies outside 0..1"),
         ({"criteria": ["a"], "scale": [5, 1]}, "here.scale=[5, 1]: give the lowest"),
         ({"criteria": [{"text": "a", "weight": -1}]}, "here.criteria: no criterion has a positive"),
         (
@@ -614,10 +617,13 @@ async def test_a_server_writes_the_holistic_verdict_and_refuses_the_others():
             "here.criteria: 'Is it' and 'is_it' make one column, is_it; rename one",
         ),
         ({"criteria": [{"text": "a", "name": "Passed"}]}, "the column passed is there already"),
-        ({"criteria": ["a"], "columns": "axis:x"}, "here.columns='axis:x': give a list of names"),
+        (
+            {"criteria": ["a"], "columns": "axis:x"},
+            "here.columns='axis:x': give a list, each a name",
+        ),
         ({"criteria": ["a"], "columns": ["axis:x", "axis x"]}, "make one column, axis_x"),
         ({"criteria": ["a"], "columns": ["!"]}, "here.columns: the name '!': no letter or digit"),
-        ({"criteria": ["a"], "min_label_mass": 2}, "here.min_label_mass=2: give a probability"),
+        ({"criteria": ["a"], "min_label_mass": 2}, "here.min_label_mass=2 lies outside 0..1"),
         (
             {"criteria": ["a"], "combine": "holistic", "min_label_mass": 0.1},
             "here.min_label_mass=0.1: nothing reads the probabilities of labels here",
@@ -649,7 +655,7 @@ async def test_a_server_writes_the_holistic_verdict_and_refuses_the_others():
     ],
 )
 def test_problems_of_entries(options: dict[str, Any], words: str):
-    (problem,) = RubricReward.check_options(RubricReward.Options(**options), "here")
+    (problem,) = problems_of(RubricReward, options, "here")
     assert words in problem
 
 

@@ -22,8 +22,8 @@ def test_cosines_that_do_not_rise_and_scores_below_zero_are_two_problems():
     assert negative.startswith(" has the score -2, and an exponential")
 
 
-@pytest.mark.parametrize("curve", ["x", [[0.5, 1.0]], [[0.5], [0.6, 1.0]], 3])
-def test_less_than_two_points_is_no_curve(curve: object):
+@pytest.mark.parametrize("curve", [[[0.5, 1.0]], [[0.5], [0.6, 1.0]]])
+def test_less_than_two_points_is_no_curve(curve: list[list[float]]):
     (problem,) = curve_problems(curve, "linear")
     assert "give at least two points" in problem
 

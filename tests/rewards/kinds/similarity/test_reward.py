@@ -16,7 +16,7 @@ from rmrl.rewards.kinds.similarity.curve import curve_value
 from rmrl.rewards.kinds.similarity.reward import SimilarityReward
 from rmrl.types import ScoreItem, ScoreResult
 from tests.rewards.kinds.scripted import Scripted, context, dropin, spec
-from tests.rewards.parts import items
+from tests.rewards.parts import items, problems_of
 
 Ask = Callable[..., Any]
 Options = SimilarityReward.Options
@@ -213,23 +213,27 @@ async def test_no_responses(ask: Ask):
     [
         (Options(reference="extra_info."), "give ground_truth, rm_prompt, or extra_info.<key>"),
         (Options(reference="answer"), "give ground_truth"),
-        (Options(shape="cubic"), "give exponential or linear"),
+        (Options(shape="cubic"), "not a choice; known: exponential, linear"),
         (Options(curve=[[0.5, 1.0]]), "at least two points"),
         (Options(curve=[[0.5, 1.0], [0.5, 2.0]]), "must rise"),
         (Options(curve=[[0.5, 0.0], [0.6, 1.0]]), "above 0"),
-        (Options(curve=[[0.5, "a"], [0.6, 1.0]]), "at least two points"),  # type: ignore[list-item]
     ],
 )
 def test_problems_of_the_options(options: Options, words: str):
-    (problem,) = SimilarityReward.check_options(options, "reward.specs.s")
+    (problem,) = SimilarityReward.problems(options, "reward.specs.s")
     assert problem.startswith("reward.specs.s.")
     assert words in problem
 
 
+def test_a_curve_is_of_numbers():
+    (problem,) = problems_of(SimilarityReward, {"curve": [[0.5, "a"], [0.6, 1.0]]})
+    assert problem.endswith("give a list, each a list, each a finite number")
+
+
 def test_options_without_problems():
-    assert SimilarityReward.check_options(Options(), "w") == []
+    assert SimilarityReward.problems(Options(), "w") == []
     assert (
-        SimilarityReward.check_options(
+        SimilarityReward.problems(
             Options(curve=[[0.0, -1.0], [1.0, 1.0]], shape="linear", reference="extra_info.a.b"),
             "w",
         )

@@ -133,12 +133,12 @@ def test_a_text_that_cannot_be_rated_costs_its_own_row(text: str, said: str, tok
 
 
 def test_entries_that_make_no_sense():
-    check = TeacherReward.check_options
+    check = TeacherReward.problems
     assert check(TeacherReward.Options(), "w") == []
     assert check(TeacherReward.Options(clip=0), "w") == []
     (clip,) = check(TeacherReward.Options(clip=-1.0), "w")
     (prompt,) = check(TeacherReward.Options(prompt="policies"), "w")
-    assert clip.startswith("w.clip=-1.0: give a number of nats above 0")
+    assert clip.startswith("w.clip=-1.0: must not be negative")
     assert "did you mean 'policy'" in prompt
 
 
