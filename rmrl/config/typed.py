@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from rmrl.config.plain_checks import keys_of, look_up
 from rmrl.config.schema import (
     AuditConfig,
     CalibrateConfig,
@@ -23,6 +24,14 @@ from rmrl.config.schema import (
 )
 from rmrl.errors import ConfigError, first_line
 from rmrl.registry import did_you_mean
+
+_NEEDED = {
+    "reward.models": (
+        "give the names of rewards, e.g. reward.models=[judge], and their entries below"
+        " reward.specs.<name>"
+    )
+}
+"""Key of a list -> what to give in it, where that is more than plain values."""
 
 Root = TypeVar(
     "Root",
@@ -61,7 +70,23 @@ def to_config(composed: DictConfig, root: type[Root]) -> Root:
     except OmegaConfBaseException as error:
         raise ConfigError(_with_key(error)) from error
     assert isinstance(typed, root)
+    problems = list(_nested_values(typed))
+    if problems:
+        raise ConfigError(problems)
     return typed
+
+
+def _nested_values(config: object) -> Iterator[str]:
+    """Yield a sentence for each list that holds more than plain values, which OmegaConf lets
+    pass."""
+    for key, _ in keys_of(config):
+        value = look_up(config, key)
+        if not isinstance(value, list) or not takes_list(annotation(type(config), key)):
+            continue
+        for each in value:
+            if isinstance(each, list | dict):
+                needed = _NEEDED.get(key, "give plain values")
+                yield f"{key}: saw {each!r:.80} in the list; {needed}"
 
 
 def _with_key(error: OmegaConfBaseException) -> str:

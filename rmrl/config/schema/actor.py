@@ -7,7 +7,16 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from rmrl.config.schema.algorithm import KL_ESTIMATORS
-from rmrl.config.schema.fields import changeable, choice, not_negative, positive, share
+from rmrl.config.schema.fields import (
+    at_least,
+    changeable,
+    choice,
+    decays,
+    greater,
+    not_negative,
+    positive,
+    share,
+)
 
 AGGREGATIONS = (
     "token-mean",
@@ -45,7 +54,7 @@ class ModelConfig:
     lora_rank: int = not_negative(0)
     """Rank of the LoRA adapters (arXiv:2106.09685) that train in place of the weights. 0: all
     weights train."""
-    lora_alpha: int = 16
+    lora_alpha: int = positive(16)
     """LoRA: the product of the adapters is scaled by lora_alpha / lora_rank."""
     target_modules: Any = "all-linear"
     """LoRA: names of the linear layers that get adapters, or all-linear."""
@@ -84,19 +93,19 @@ class OptimConfig:
 
     lr: float = not_negative(1e-6)
     """Peak learning rate."""
-    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
+    betas: list[float] = decays(0.9, 0.999)
     """AdamW's averaging coefficients."""
-    eps: float = 1e-8
+    eps: float = positive(1e-8)
     """AdamW's epsilon."""
-    weight_decay: float = 0.01
+    weight_decay: float = not_negative(0.01)
     """Decoupled weight decay."""
-    lr_warmup_steps: int = -1
+    lr_warmup_steps: int = at_least(-1, least=-1)
     """Linear warm-up in optimizer steps. -1: use lr_warmup_steps_ratio."""
-    lr_warmup_steps_ratio: float = 0.0
+    lr_warmup_steps_ratio: float = share(0.0)
     """Warm-up as a share of all training steps."""
     lr_scheduler_type: str = choice("constant", among=("constant", "linear", "cosine"))
     """constant, linear or cosine, after the warm-up."""
-    min_lr_ratio: float = 0.0
+    min_lr_ratio: float = share(0.0)
     """Final learning rate as a share of lr, for linear and cosine."""
 
 
@@ -216,22 +225,22 @@ class PolicyLossConfig:
 
     loss_mode: str = "vanilla"
     """Name in the table LOSSES, or package.module:function."""
-    clip_cov_ratio: float = 0.0002
+    clip_cov_ratio: float = share(0.0002)
     """clip_cov: share of the tokens whose gradient is dropped."""
     clip_cov_lb: float = 1.0
     """clip_cov: only tokens whose covariance lies above this are candidates."""
     clip_cov_ub: float = 5.0
     """clip_cov: only tokens whose covariance lies below this are candidates."""
-    kl_cov_ratio: float = 0.0002
+    kl_cov_ratio: float = share(0.0002)
     """kl_cov: share of the tokens that get a KL penalty. The tokens with the largest covariance get
     it."""
-    ppo_kl_coef: float = 0.1
+    ppo_kl_coef: float = not_negative(0.1)
     """kl_cov: coefficient of that KL penalty."""
-    tau_pos: float = 1.0
+    tau_pos: float = positive(1.0)
     """sapo: temperature of the soft gate where the advantage is positive."""
-    tau_neg: float = 1.05
+    tau_neg: float = positive(1.05)
     """sapo: temperature of the soft gate where the advantage is negative."""
-    dro_beta: float = 0.1
+    dro_beta: float = positive(0.1)
     """dro: strength of the pull towards the policy that sampled."""
     vespo_k_pos: float = not_negative(2.0)
     """vespo: exponent of the response's ratio where the advantage is not negative."""
@@ -266,7 +275,7 @@ class TrainedConfig:
     megatron (megatron-core)."""
     ppo_mini_batch_size: int = positive(256)
     """Prompts per optimizer step (times rollout.n responses)."""
-    ppo_micro_batch_size_per_gpu: int | None = changeable(None)
+    ppo_micro_batch_size_per_gpu: int | None = positive(None, may_change=True)
     """Responses per forward pass and process. null: set by ppo_max_token_len_per_gpu alone."""
     use_dynamic_bsz: bool = changeable(True)
     """Fill micro-batches up to ppo_max_token_len_per_gpu tokens. False needs
@@ -298,11 +307,11 @@ class TrainedConfig:
 class ActorConfig(TrainedConfig):
     clip_ratio: float = not_negative(0.2)
     """PPO clip, both sides."""
-    clip_ratio_low: float | None = None
+    clip_ratio_low: float | None = not_negative(None)
     """Lower clip. null: clip_ratio."""
-    clip_ratio_high: float | None = None
+    clip_ratio_high: float | None = not_negative(None)
     """Upper clip. null: clip_ratio."""
-    clip_ratio_c: float = 3.0
+    clip_ratio_c: float = greater(3.0, than=1)
     """Dual-clip bound for negative advantages. dppo_tv and dppo_kl: largest importance ratio for
     any advantage, 20 in their recipes."""
     policy_loss: PolicyLossConfig = field(default_factory=PolicyLossConfig)
@@ -343,9 +352,9 @@ class CriticConfig(TrainedConfig):
     """null: the actor's value. Entries in override_* are added to the actor's. Beside the policy
     (pool null) the sizes must be the same."""
     optim: OptimConfig = field(default_factory=lambda: OptimConfig(lr=1e-5))
-    ppo_mini_batch_size: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    ppo_mini_batch_size: int | None = positive(None)  # pyright: ignore[reportIncompatibleVariableOverride]
     """Prompts per optimizer step. null: the actor's."""
-    ppo_epochs: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    ppo_epochs: int | None = positive(None)  # pyright: ignore[reportIncompatibleVariableOverride]
     """Passes over each step's batch. null: the actor's."""
     ppo_max_token_len_per_gpu: int | None = positive(None, may_change=True)
     """Largest number of padded tokens per micro-batch and process (Megatron: and copy of the
@@ -366,9 +375,9 @@ class CriticConfig(TrainedConfig):
 
 @dataclass(kw_only=True, slots=True)
 class RefConfig:
-    log_prob_micro_batch_size_per_gpu: int | None = None
+    log_prob_micro_batch_size_per_gpu: int | None = positive(None)
     """Responses per forward pass in the reference. null: by tokens."""
-    log_prob_max_token_len_per_gpu: int | None = None
+    log_prob_max_token_len_per_gpu: int | None = positive(None)
     """Padded tokens per forward pass. null: the actor's."""
     param_offload: bool = False
     """Keep the reference in host memory between uses (CUDA)."""

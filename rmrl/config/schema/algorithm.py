@@ -16,10 +16,10 @@ class KLControlConfig:
     """fixed or adaptive (arXiv:1909.08593, section 2.2)."""
     kl_coef: float = not_negative(0.001)
     """Coefficient of the KL penalty in reward. adaptive: the first coefficient, above 0."""
-    horizon: int = 10000
+    horizon: int = positive(10000)
     """Adaptive: the coefficient's time constant, in responses. A step with more responses counts as
     this many."""
-    target_kl: float = 0.1
+    target_kl: float = positive(0.1)
     """Adaptive: KL divergence to aim for."""
 
 
@@ -74,7 +74,7 @@ class RolloutCorrectionConfig:
     geometric (geometric mean of the ratios). null: reject nothing."""
     rollout_rs_threshold: float = positive(2.0)
     """Reject where the ratio lies above this."""
-    rollout_rs_threshold_lower: float | None = None
+    rollout_rs_threshold_lower: float | None = not_negative(None)
     """Reject where the ratio lies below this. null: 1 / rollout_rs_threshold."""
     bypass_mode: bool = False
     """Use the rollout engine's logprobs as the old policy's logprobs. The old policy needs no
@@ -103,7 +103,7 @@ class AlgorithmConfig:
     mask_truncated_completions: bool = False
     """Leave responses that were cut off at data.max_response_length out of every loss. Their
     rewards still count in their groups."""
-    passk_k: int | None = None
+    passk_k: int | None = positive(None)
     """grpo_passk: number of responses from which the best one counts. null: the whole group."""
     norm_adv_by_std_in_grpo: bool = True
     """Divide by the group's standard deviation (off: Dr. GRPO)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmrl.config.schema.fields import changeable, choice, positive
+from rmrl.config.schema.fields import at_least, changeable, choice, count_or_all, positive
 
 
 @dataclass(kw_only=True, slots=True)
@@ -14,9 +14,9 @@ class DataConfig:
     """One parquet / jsonl / csv path, hf://owner/name/split, or a list of them."""
     val_files: Any = changeable(None)
     """Same, for validation. null: no validation."""
-    train_max_samples: int = -1
+    train_max_samples: int = count_or_all()
     """Keep at most this many training rows. -1: all."""
-    val_max_samples: int = changeable(-1)
+    val_max_samples: int = at_least(-1, least=-1, may_change=True)
     """Keep at most this many validation rows. -1: all."""
     columns: dict[str, Any] = field(default_factory=dict)
     """Columns that hold a row's values, e.g. {prompt: question, reference: gold, response: answer,
@@ -37,7 +37,7 @@ class DataConfig:
     gen_batch_size: int | None = None
     """Prompts per round of dynamic sampling (algorithm.filter_groups). Prompts with contrast beyond
     train_batch_size are left out. null: the number still missing."""
-    val_batch_size: int | None = changeable(None)
+    val_batch_size: int | None = positive(None, may_change=True)
     """Prompts per validation batch. null: all at once."""
     shuffle: bool = True
     """Reshuffle the training rows each epoch."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmrl.config.schema.fields import changeable, choice, positive, share
+from rmrl.config.schema.fields import changeable, choice, count_or_all, positive, share
 from rmrl.config.schema.reward import ClusterConfig, RewardConfig
 from rmrl.config.schema.score import ScoreTrainerConfig
 
@@ -19,7 +19,7 @@ class EvalDataConfig:
     columns: dict[str, Any] = field(default_factory=dict)
     """Columns that hold a row's values, or paths below a column, by the format's names: {prompt:
     question, chosen: outputs.0}. `reference` names the column for ground_truth."""
-    max_rows: int = -1
+    max_rows: int = count_or_all()
     """Read only the first rows. -1: all."""
     sample: int | None = positive(None)
     """Evaluate only this many items, drawn at random by `eval.seed`. null: all."""

@@ -11,6 +11,7 @@ docs/configuration.md prints both.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -33,37 +34,53 @@ class Rule:
     choices: tuple[str | None, ...] = ()
 
 
+def greater(default: Any = dataclasses.MISSING, *, than: float, may_change: bool = False) -> Any:
+    """Declare a number above `than`."""
+    need = f"must be greater than {than}"
+    return _bounded(default, f"> {than}", lambda value: value > than, need, may_change)
+
+
 def positive(default: Any = dataclasses.MISSING, *, may_change: bool = False) -> Any:
-    """Declare a number above 0. NaN is not above 0."""
-
-    def problem(key: str, value: Any) -> str | None:
-        if value is None or value > 0:
-            return None
-        return f"{key}={value}: must be greater than 0"
-
-    return _declare(default, Rule("> 0", problem), may_change)
+    """Declare a number above 0."""
+    return greater(default, than=0, may_change=may_change)
 
 
 def not_negative(default: Any = dataclasses.MISSING, *, may_change: bool = False) -> Any:
-    """Declare a number that is at least 0. NaN is refused."""
-
-    def problem(key: str, value: Any) -> str | None:
-        if value is None or value >= 0:
-            return None
-        return f"{key}={value}: must not be negative"
-
-    return _declare(default, Rule(">= 0", problem), may_change)
+    """Declare a number that is at least 0."""
+    return _bounded(default, ">= 0", lambda value: value >= 0, "must not be negative", may_change)
 
 
-def at_least(default: Any = dataclasses.MISSING, *, least: int) -> Any:
+def at_least(default: Any = dataclasses.MISSING, *, least: int, may_change: bool = False) -> Any:
     """Declare a number that is at least `least`."""
+    need = f"give at least {least}"
+    return _bounded(default, f">= {least}", lambda value: value >= least, need, may_change)
+
+
+def count_or_all(default: int = -1, *, may_change: bool = False) -> Any:
+    """Declare a count: at least 1, or -1 for all."""
+    need = "give at least 1, or -1 for all"
+    return _bounded(default, "-1, >= 1", lambda value: value == -1 or value >= 1, need, may_change)
+
+
+def fraction(default: float | None, *, may_change: bool = False) -> Any:
+    """Declare a number above 0 and at most 1."""
+    need = "give a number above 0 and at most 1"
+    return _bounded(default, "> 0, <= 1", lambda value: 0 < value <= 1, need, may_change)
+
+
+def decays(*defaults: float) -> Any:
+    """Declare a list with as many decay rates as there are defaults, each from 0 to below 1."""
 
     def problem(key: str, value: Any) -> str | None:
-        if value is None or value >= least:
+        if len(value) == len(defaults) and all(0 <= each < 1 for each in value):
             return None
-        return f"{key}={value}: give at least {least}"
+        example = ",".join(map(str, defaults))
+        return (
+            f"{key}={value}: give {len(defaults)} numbers from 0 to below 1, e.g. {key}=[{example}]"
+        )
 
-    return _declare(default, Rule(f">= {least}", problem), changes=False)
+    rule = Rule(f"{len(defaults)} of 0..1", problem)
+    return dataclasses.field(default_factory=lambda: list(defaults), metadata={_RULE: rule})
 
 
 def share(default: float | None, *, may_change: bool = False) -> Any:
@@ -111,12 +128,28 @@ def rule_of(entry: dataclasses.Field[Any]) -> Rule | None:
 def problem_of(entry: dataclasses.Field[Any], key: str, value: Any) -> str | None:
     """Return a sentence on a value of `key` that the field does not allow, else None."""
     rule = rule_of(entry)
-    return None if rule is None else rule.problem(key, value)
+    problem = None if rule is None else rule.problem(key, value)
+    if problem is None and isinstance(value, float) and not math.isfinite(value):
+        return f"{key}={value}: give a finite number"
+    return problem
 
 
 def may_change(entry: dataclasses.Field[Any]) -> bool:
     """Return whether a resumed run may change the field."""
     return bool(entry.metadata.get(_MAY_CHANGE))
+
+
+def _bounded(
+    default: Any, text: str, allowed: Callable[[Any], bool], need: str, may_change: bool
+) -> Any:
+    """Declare a number for which `allowed` is true, or null. NaN is refused."""
+
+    def problem(key: str, value: Any) -> str | None:
+        if value is None or allowed(value):
+            return None
+        return f"{key}={value}: {need}"
+
+    return _declare(default, Rule(text, problem), may_change)
 
 
 def _declare(default: Any, rule: Rule, changes: bool) -> Any:

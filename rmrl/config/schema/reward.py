@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmrl.config.schema.fields import changeable, choice, not_negative, positive
+from rmrl.config.schema.fields import changeable, choice, fraction, not_negative, positive
 
 
 @dataclass(kw_only=True, slots=True)
@@ -25,7 +25,7 @@ class RewardEngineConfig:
     """Compute every row independently from the other rows in its batch: vllm on NVIDIA GPUs with
     compute capability 8.0 or higher (VLLM_BATCH_INVARIANT), hf and sentence_transformers one row at
     a time. Refused elsewhere."""
-    max_model_len: int | None = None
+    max_model_len: int | None = positive(None)
     """Tokens that the reward model may read and write. null: the checkpoint's limit, at most
     4096."""
     max_num_seqs: int | None = positive(None, may_change=True)
@@ -41,12 +41,12 @@ class RewardEngineConfig:
     pool: str = changeable("")
     """Entry in trainer.resource_pools with the engine's devices. empty: the engine shares the
     policy's devices."""
-    gpu_memory_utilization: float | None = changeable(None)
+    gpu_memory_utilization: float | None = fraction(None, may_change=True)
     """GPU share while the engine is awake (CUDA). null: what the memory plan leaves, at most what a
     full batch uses."""
-    kv_cache_bytes: int = changeable(256 * 2**20)
+    kv_cache_bytes: int = positive(256 * 2**20, may_change=True)
     """KV cache on CPU, in bytes."""
-    threads: int | None = changeable(None)
+    threads: int | None = positive(None, may_change=True)
     """CPU threads. null: all cores when engines take turns."""
     residency: str = choice("auto", among=("auto", "on_demand", "resident"), may_change=True)
     """auto (awake until another engine needs the memory), on_demand (put away after every use) or

@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmrl.config.schema.actor import FSDPConfig, ModelConfig, OptimConfig
-from rmrl.config.schema.fields import changeable, choice, not_negative, positive, share
+from rmrl.config.schema.fields import (
+    at_least,
+    changeable,
+    choice,
+    count_or_all,
+    not_negative,
+    positive,
+    share,
+)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -29,9 +37,9 @@ class RewardDataConfig:
     question: str | None = None
     """decision: what rows without a question of their own are asked, e.g. 'The answer is
     correct.'"""
-    train_max_samples: int = -1
+    train_max_samples: int = count_or_all()
     """Keep at most this many training rows. -1: all."""
-    val_max_samples: int = -1
+    val_max_samples: int = at_least(-1, least=-1)
     """Keep at most this many held-out rows. -1: all."""
     max_length: int = positive(2048)
     """Most tokens in a prompt with its response. A model with fewer positions lowers it."""
@@ -87,16 +95,16 @@ class RewardTrainerConfig:
     """The trackers' project."""
     experiment_name: str = changeable("reward")
     """The trackers' run."""
-    n_gpus_per_node: int = changeable(-1)
+    n_gpus_per_node: int = count_or_all(may_change=True)
     """Training processes, one per GPU on CUDA. -1: all GPUs here, on CPU one process,
     which uses all cores."""
     device: str = choice("auto", among=("auto", "cuda", "cpu"), may_change=True)
     """auto, cuda or cpu."""
     seed: int = 1
     """Seed for the new head, the rows' order and the split."""
-    save_freq: int = changeable(-1)
+    save_freq: int = at_least(-1, least=-1, may_change=True)
     """Steps between checkpoints to resume from. -1: after each validation, and at the end."""
-    test_freq: int = changeable(-1)
+    test_freq: int = at_least(-1, least=-1, may_change=True)
     """Steps between validations on the held-out rows. -1: ten times in the run."""
     early_stop: int | None = positive(None, may_change=True)
     """Stop after this many validations without a better `best_by`. null: never."""
@@ -107,7 +115,7 @@ class RewardTrainerConfig:
     """auto (newest complete checkpoint, if any), disable (refuse a used folder)."""
     max_ckpt_to_keep: int = positive(2, may_change=True)
     """Number of checkpoints to keep."""
-    threads_per_process: int | None = changeable(None)
+    threads_per_process: int | None = positive(None, may_change=True)
     """CPU threads per process. null: cores / processes."""
     stall_timeout_s: float = positive(3600.0, may_change=True)
     """Deadline for a step. A longer one ends the run with exit code 5."""

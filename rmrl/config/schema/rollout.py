@@ -5,20 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmrl.config.schema.fields import changeable, choice, not_negative, positive, share
+from rmrl.config.schema.fields import (
+    at_least,
+    changeable,
+    choice,
+    fraction,
+    not_negative,
+    positive,
+    share,
+)
 
 
 @dataclass(kw_only=True, slots=True)
 class ValSamplingConfig:
     """Sampling during validation."""
 
-    temperature: float = 0.0
+    temperature: float = not_negative(0.0)
     """0: greedy."""
-    top_p: float = 1.0
+    top_p: float = fraction(1.0)
     """Nucleus. 1: off."""
-    top_k: int = -1
+    top_k: int = at_least(-1, least=-1)
     """-1: off."""
-    n: int = 1
+    n: int = positive(1)
     """Responses per prompt."""
     do_sample: bool = False
     """False: greedy at any temperature."""
@@ -73,9 +81,9 @@ class RolloutConfig:
     temperature: float = not_negative(1.0)
     """Sampling temperature. The temperature also divides the logits in training, so that sampling
     and training use the same distribution."""
-    top_k: int = -1
+    top_k: int = at_least(-1, least=-1)
     """-1: off."""
-    top_p: float = 1.0
+    top_p: float = fraction(1.0)
     """1: off."""
     do_sample: bool = True
     """False: greedy."""
@@ -96,10 +104,10 @@ class RolloutConfig:
     batch_invariant: bool = False
     """Compute every sample independently from the other samples in its batch: vllm on NVIDIA GPUs
     with compute capability 8.0 or higher (VLLM_BATCH_INVARIANT). Refused elsewhere."""
-    gpu_memory_utilization: float | None = changeable(None)
+    gpu_memory_utilization: float | None = fraction(None, may_change=True)
     """Share of the GPU the engine may take while awake (CUDA). null: what the memory plan leaves,
     at most what a full batch uses."""
-    kv_cache_bytes: int = changeable(256 * 2**20)
+    kv_cache_bytes: int = positive(256 * 2**20, may_change=True)
     """KV cache on CPU, in bytes."""
     enforce_eager: bool = changeable(False)
     """Skip graph capture (always skipped on CPU)."""
@@ -109,9 +117,9 @@ class RolloutConfig:
     """Devices per engine."""
     data_parallel_size: int = positive(1, may_change=True)
     """Engines on CPU. On CUDA there are n_gpus / tensor_parallel_size engines."""
-    max_num_batched_tokens: int = changeable(8192)
+    max_num_batched_tokens: int = positive(8192, may_change=True)
     """Largest number of tokens per engine step."""
-    max_model_len: int | None = None
+    max_model_len: int | None = positive(None)
     """Prompt + response. null: data.max_prompt_length + data.max_response_length."""
     max_num_seqs: int | None = positive(None, may_change=True)
     """Largest number of sequences decoded together. null: 512 on CUDA, 256 on CPU."""
@@ -119,9 +127,9 @@ class RolloutConfig:
     """Mix prefill and decode in one engine step."""
     enable_prefix_caching: bool = True
     """Prefill a prompt once for its whole group. Every weight update resets the cache."""
-    log_prob_micro_batch_size_per_gpu: int | None = changeable(None)
+    log_prob_micro_batch_size_per_gpu: int | None = positive(None, may_change=True)
     """Responses per forward pass when old logprobs are computed. null: by tokens."""
-    log_prob_max_token_len_per_gpu: int | None = changeable(None)
+    log_prob_max_token_len_per_gpu: int | None = positive(None, may_change=True)
     """Padded tokens per forward pass when old logprobs are computed. null: the actor's."""
     timeout_s: float = positive(1800.0, may_change=True)
     """Longest time in which an engine finishes no response."""

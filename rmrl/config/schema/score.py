@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmrl.config.schema.fields import changeable, choice, not_negative, positive
+from rmrl.config.schema.fields import (
+    changeable,
+    choice,
+    count_or_all,
+    not_negative,
+    positive,
+)
 from rmrl.config.schema.reward import ClusterConfig, RewardConfig
 
 
@@ -28,7 +34,7 @@ class ScoreDataConfig:
     group_key: Any = None
     """Column, or list of columns, that identify the group within which responses are compared.
     null: `step` and `prompt_id` where rows have them, else the prompt."""
-    max_rows: int = -1
+    max_rows: int = count_or_all()
     """Read only the first rows. -1: all."""
     sample: int | None = positive(None)
     """Read only this many rows, drawn at random from all rows (or from the first `max_rows`). null:
@@ -64,16 +70,16 @@ class ScoreTrainerConfig:
 
     device: str = choice("auto", among=("auto", "cuda", "cpu"), may_change=True)
     """auto, cuda or cpu."""
-    nnodes: int = changeable(1)
+    nnodes: int = positive(1, may_change=True)
     """Machines."""
-    n_gpus_per_node: int = changeable(1)
+    n_gpus_per_node: int = positive(1, may_change=True)
     """GPUs per machine (CUDA)."""
     seed: int = 1
     """Seed for all random draws."""
     log_level: str = choice("info", among=("debug", "info", "warning"), may_change=True)
     """Least message level on the console: debug, info or warning. The file beside `out` holds info
     and above, with debug that too."""
-    memory_budget_gb: float | None = changeable(None)
+    memory_budget_gb: float | None = positive(None, may_change=True)
     """Memory that the plan may use per device (CPU: of the machine). null: the memory free at
     start."""
     resource_pools: dict[str, Any] = changeable(factory=dict)

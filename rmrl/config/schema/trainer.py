@@ -5,14 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rmrl.config.schema.fields import changeable, choice, not_negative, positive
+from rmrl.config.schema.fields import (
+    at_least,
+    changeable,
+    choice,
+    count_or_all,
+    not_negative,
+    positive,
+)
 
 
 @dataclass(kw_only=True, slots=True)
 class TrainerConfig:
     total_epochs: int = positive(30, may_change=True)
     """Passes over the training rows."""
-    total_training_steps: int | None = changeable(None)
+    total_training_steps: int | None = positive(None, may_change=True)
     """Total number of steps. null: by total_epochs."""
     project_name: str = changeable("rmrl")
     """Folder above the run's, and the trackers' project."""
@@ -27,18 +34,18 @@ class TrainerConfig:
     """Refuse rewards without an audit (`rmrl audit`), with a failed one, or changed since."""
     nnodes: int = positive(1, may_change=True)
     """Machines."""
-    n_gpus_per_node: int = changeable(-1)
+    n_gpus_per_node: int = count_or_all(may_change=True)
     """Training processes per machine, one per GPU on CUDA, at most one per core on CPU. -1: all
     GPUs on this machine, on CPU one process that uses all cores."""
     device: str = choice("auto", among=("auto", "cuda", "cpu"), may_change=True)
     """auto, cuda or cpu."""
     seed: int = 1
     """Seed for all random draws."""
-    save_freq: int | None = changeable(None)
+    save_freq: int | None = at_least(None, least=-1, may_change=True)
     """Steps between checkpoints. null: save at the first step that ends half an hour after the last
     checkpoint, and keep the newest two. -1: only at the end. Every run saves when it ends, also by
     an error."""
-    test_freq: int = changeable(-1)
+    test_freq: int = at_least(-1, least=-1, may_change=True)
     """Steps between validations. -1: never."""
     val_before_train: bool = changeable(True)
     """Validate before the first step (if data.val_files is given)."""
@@ -48,24 +55,24 @@ class TrainerConfig:
     """auto (newest complete checkpoint, if any), disable (refuse a used folder), resume_path."""
     resume_from_path: str | None = changeable(None)
     """Checkpoint folder for resume_mode=resume_path."""
-    max_actor_ckpt_to_keep: int | None = changeable(None)
+    max_actor_ckpt_to_keep: int | None = positive(None, may_change=True)
     """Number of checkpoints to keep. null: all (with save_freq=null two)."""
     log_level: str = choice("info", among=("debug", "info", "warning"), may_change=True)
     """Least message level on the console: debug, info or warning. run.log holds info and above,
     with debug that too."""
-    log_val_generations: int = changeable(0)
+    log_val_generations: int = not_negative(0, may_change=True)
     """Validation samples printed."""
-    log_sample_freq: int = changeable(10)
+    log_sample_freq: int = at_least(10, least=-1, may_change=True)
     """Steps between displays of scored samples: one as text (console, TensorBoard), up to 16 as a
     table (wandb, trackio, mlflow, swanlab). -1: never."""
-    rollout_samples_per_step: int = changeable(-1)
+    rollout_samples_per_step: int = at_least(-1, least=-1, may_change=True)
     """Scored samples written per step. -1: all."""
     profile_steps: list[int] | None = changeable(None)
     """Steps (from 1) that torch's profiler traces in every training process, into the run's folder
     profile/: log-probabilities, updates and the weight export. null: none."""
-    threads_per_process: int | None = changeable(None)
+    threads_per_process: int | None = positive(None, may_change=True)
     """CPU threads of each training process. null: cores / processes."""
-    memory_budget_gb: float | None = changeable(None)
+    memory_budget_gb: float | None = positive(None, may_change=True)
     """Memory that the plan may use per device (CPU: of the machine). null: the memory free at
     start."""
     resource_pools: dict[str, Any] = changeable(factory=dict)

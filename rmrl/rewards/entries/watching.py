@@ -27,8 +27,6 @@ def parse_watch(raw: Any, *, where: str) -> Watch | None:
         raise ConfigError(f"{where}={raw!r}: give entries, e.g. {where}.rows=0.05 {where}.every=10")
     watch = Watch(**known_entries(raw, Watch, where))
     problems = rule_problems(watch, where)
-    if watch.rows == 0:
-        problems.append(f"{where}.rows=0: nothing would be watched; leave watch out")
     if problems:
         raise ConfigError(problems)
     return watch

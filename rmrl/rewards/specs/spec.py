@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmrl.config.numbers import is_number
-from rmrl.config.schema.fields import at_least, share
+from rmrl.config.schema.fields import at_least, fraction
 from rmrl.errors import ConfigError
 from rmrl.inference.reward_engine_base import EngineSpec
 from rmrl.rewards.dropins.dropin import DropIn, FunctionSource
@@ -83,7 +83,7 @@ class SourceWeights(Mapping[str, float]):
 class Watch:
     """When a reward with weight 0 that only watches is asked."""
 
-    rows: float = share(1.0)
+    rows: float = fraction(1.0)
     """Share of the responses that the reward is asked about, above 0 and at most 1."""
     every: int = at_least(1, least=1)
     """The reward is asked in the steps whose number this divides."""

@@ -71,8 +71,8 @@ def test_a_watcher_keeps_its_sources_with_the_weight_0(folder: Path) -> None:
     ("watch", "sentence"),
     [
         (True, "watch=True: give entries, e.g. reward.specs.truth.watch.rows=0.05"),
-        ({"rows": 0}, "watch.rows=0: nothing would be watched"),
-        ({"rows": 1.5}, "watch.rows=1.5 lies outside 0..1"),
+        ({"rows": 0}, "watch.rows=0: give a number above 0 and at most 1"),
+        ({"rows": 1.5}, "watch.rows=1.5: give a number above 0 and at most 1"),
         ({"every": 0}, "watch.every=0: give at least 1"),
         ({"every": 2.5}, "watch.every=2.5: give a whole number"),
         ({"row": 0.1}, "watch.row: no such entry"),
