@@ -71,6 +71,15 @@ def test_a_setting_of_another_objective_is_refused(objective: str, key: str, val
     assert problem.startswith(f"loss.{key}: not read by objective={objective}")
 
 
+def test_a_question_is_for_decisions() -> None:
+    for objective in OBJECTIVES:
+        config = config_of(objective)
+        config.data.question = "The answer is correct."
+        problems = list(settings_problems(config))
+        expected = [f"data.question: not read by objective={objective}; leave it out"]
+        assert problems == ([] if objective == "decision" else expected)
+
+
 def test_every_setting_of_the_loss_is_read_by_some_objective() -> None:
     read = {key for name in OBJECTIVES for key in OBJECTIVES[name].loss_keys}
     assert read == {field.name for field in fields(RewardLossConfig)}

@@ -60,6 +60,8 @@ class Objective:
         for name in (entry.name for entry in fields(default)):
             if name not in cls.loss_keys and getattr(config.loss, name) != getattr(default, name):
                 yield f"loss.{name}: not read by objective={config.objective}; leave it out"
+        if config.data.question and "choice" not in cls.forms:
+            yield f"data.question: not read by objective={config.objective}; leave it out"
         if config.trainer.best_by not in (None, *cls.chosen_by):
             yield (
                 f"trainer.best_by={config.trainer.best_by}: objective={config.objective} has no"
