@@ -134,6 +134,7 @@ def test_processes_share_rows_only_as_the_heads_allow(config: Config, role: str)
         "trainer.n_gpus_per_node": 48,
     }
     assert problems(config, {**changes, f"{role}.{SHARING}": 8}, critic=True) == []
+    assert problems(config, {f"{role}.{SHARING}": 0}, critic=True) == []  # its range is said apart
     (problem,) = problems(config, {f"{role}.{SHARING}": 3}, critic=True)
     assert problem == (
         f"{role}.{SHARING}=3 does not divide the 8 attention heads of this model: give a divisor of 8"

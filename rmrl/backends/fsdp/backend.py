@@ -115,7 +115,7 @@ def _settings_problems(sharding: Sharding) -> Iterator[str]:
 def _sharing_problems(sharding: Sharding) -> Iterator[str]:
     """Yield reasons why processes cannot share rows, whatever the model."""
     size, setting = sharing_of(sharding.trained, sharding.section)
-    if size == 1:
+    if size <= 1:
         return
     try:
         _row_assignment(sharding.trained, sharding.world_size, sharding.section)
@@ -139,7 +139,7 @@ def _sharing_problems(sharding: Sharding) -> Iterator[str]:
 def _shape_problems(sharding: Sharding) -> Iterator[str]:
     """Yield reasons why processes cannot share rows that this model computes."""
     size, setting = sharing_of(sharding.trained, sharding.section)
-    if size == 1:
+    if size <= 1:
         return
     from rmrl.models.loading import load_config
     from rmrl.models.sequence_parallel import config_problem  # imports torch
