@@ -26,11 +26,12 @@ def keys_of(config: Any, prefix: str = "") -> Iterator[tuple[str, dataclasses.Fi
             yield from keys_of(value, f"{key}.")
 
 
-def field_problems(config: Any) -> Iterator[str]:
+def field_problems(config: Any, prefix: str = "") -> Iterator[str]:
     """Yield one sentence for every value that its field does not allow
-    (`rmrl.config.schema.fields`)."""
+    (`rmrl.config.schema.fields`). `prefix`: what stands before the keys, such as
+    "reward.specs.judge."."""
     for key, entry in keys_of(config):
-        problem = problem_of(entry, key, look_up(config, key))
+        problem = problem_of(entry, f"{prefix}{key}", look_up(config, key))
         if problem is not None:
             yield problem
 

@@ -3,9 +3,8 @@
     lr: float = not_negative(1e-6)
     device: str = choice("auto", among=("auto", "cuda", "cpu"), may_change=True)
 
-`rmrl.config.plain_checks` reads the constraints (for the entries of a reward
-`rmrl.rewards.specs.values`), `rmrl.config.identity` the keys that a resumed run may change, and
-docs/configuration.md prints both.
+`rmrl.config.plain_checks` reads the constraints, `rmrl.config.identity` the keys that a resumed run
+may change, and docs/configuration.md prints both.
 """
 
 from __future__ import annotations

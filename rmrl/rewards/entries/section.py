@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rmrl.config.plain_checks import field_problems
 from rmrl.config.schema import RewardConfig, RewardEngineConfig
 from rmrl.errors import ConfigError, RewardFunctionError
 from rmrl.inference.engine_facts import engine_facts
@@ -31,7 +32,6 @@ from rmrl.rewards.specs.values import (
     component_names,
     component_scores,
     known_entries,
-    rule_problems,
     sampling_of,
     seconds,
 )
@@ -327,7 +327,7 @@ class Section:
         settings |= known_entries(entry, RewardEngineConfig, where)
         name = str(settings["name"])
         problems = ENGINES.unknown(name, f"{where}.name={name}")
-        problems += rule_problems(RewardEngineConfig(**settings), where)
+        problems += field_problems(RewardEngineConfig(**settings), f"{where}.")
         if problems:
             raise ConfigError(problems)
         if REWARD_KINDS[self.kind].rates_tokens and not engine_facts(name).rates_tokens:

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rmrl.config.plain_checks import field_problems
 from rmrl.config.schema import RewardConfig
 from rmrl.errors import ConfigError
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.specs.spec import RewardSpec, Watch
-from rmrl.rewards.specs.values import known_entries, rule_problems
+from rmrl.rewards.specs.values import known_entries
 
 
 def parse_watch(raw: Any, *, where: str) -> Watch | None:
@@ -26,7 +27,7 @@ def parse_watch(raw: Any, *, where: str) -> Watch | None:
     if not isinstance(raw, Mapping):
         raise ConfigError(f"{where}={raw!r}: give entries, e.g. {where}.rows=0.05 {where}.every=10")
     watch = Watch(**known_entries(raw, Watch, where))
-    problems = rule_problems(watch, where)
+    problems = list(field_problems(watch, f"{where}."))
     if problems:
         raise ConfigError(problems)
     return watch

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rmrl.config.plain_checks import field_problems
 from rmrl.errors import ConfigError
 from rmrl.rewards.specs.spec import NoOptions
-from rmrl.rewards.specs.values import known_entries, rule_problems
+from rmrl.rewards.specs.values import known_entries
 
 if TYPE_CHECKING:
     from rmrl.inference.reward_engine_base import Runner
@@ -87,7 +88,7 @@ class Kind:
     def problems(cls, options: Any, where: str) -> list[str]:
         """Return what is wrong with the entries: values that their fields do not allow, and what
         `check_options` finds."""
-        return [*rule_problems(options, where), *cls.check_options(options, where)]
+        return [*field_problems(options, f"{where}."), *cls.check_options(options, where)]
 
     @classmethod
     def check_options(cls, options: Any, where: str) -> list[str]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmrl.config.numbers import is_number
-from rmrl.config.schema.fields import problem_of
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
 from rmrl.rewards.specs.entry_types import advice, fits
@@ -115,17 +114,6 @@ def known_entries(section: Any, schema: type, where: str, *, example: str = "") 
     if problems:
         raise ConfigError(problems)
     return dict(section)
-
-
-def rule_problems(entries: Any, where: str) -> list[str]:
-    """Return a sentence for each value that its field does not allow (`rmrl.config.schema.fields`).
-    `entries`: a dataclass."""
-    problems: list[str] = []
-    for entry in dataclasses.fields(entries):
-        problem = problem_of(entry, f"{where}.{entry.name}", getattr(entries, entry.name))
-        if problem is not None:
-            problems.append(problem)
-    return problems
 
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:

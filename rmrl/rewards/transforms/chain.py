@@ -12,9 +12,10 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 
+from rmrl.config.plain_checks import field_problems
 from rmrl.errors import CheckpointError, ConfigError
 from rmrl.rewards.response_facts import Rows
-from rmrl.rewards.specs.values import known_entries, rule_problems
+from rmrl.rewards.specs.values import known_entries
 from rmrl.rewards.transforms.table import TRANSFORMS
 
 
@@ -222,7 +223,7 @@ def _transform_of(entry: Mapping[str, Any], where: str) -> Transform:
     typed = {key: value for key, value in entry.items() if key != "kind"}
     values = known_entries(typed, cls, where, example=cast("Any", cls).example)
     transform = cast("Transform", cls(**values))
-    problems = rule_problems(transform, where)
+    problems = list(field_problems(transform, f"{where}."))
     problems += [f"{where}.{problem}" for problem in transform.problems()]
     if problems:
         raise ConfigError(problems)

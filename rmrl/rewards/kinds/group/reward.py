@@ -135,7 +135,7 @@ class GroupReward(Kind):
 
     @classmethod
     def check_options(cls, options: Options, where: str) -> list[str]:
-        """Problems of single entries, one sentence each."""
+        """Entries that do not go together, one sentence each."""
         problems: list[str] = []
         if options.verdict == "ask" and (options.how == "listwise" or not options.reasoning):
             problems.append(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rmrl.config.plain_checks import field_problems
 from rmrl.config.schema.fields import at_least, choice
 from rmrl.errors import ConfigError
 from rmrl.inference.reward_engine_base import ValueOutput
@@ -35,7 +36,7 @@ from rmrl.rewards.kinds.shared.truncation import (
 from rmrl.rewards.kinds.shared.untrusted import neutraliser
 from rmrl.rewards.specs.labels import both_problems
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.rewards.specs.values import FurtherModel, known_entries, rule_problems
+from rmrl.rewards.specs.values import FurtherModel, known_entries
 from rmrl.types import ScoreItem
 
 ROLE = "meta"
@@ -66,7 +67,7 @@ def meta_problems(entries: Mapping[str, Any], where: str) -> list[str]:
         meta = MetaEntries(**known_entries(entries, MetaEntries, where, example=example))
     except ConfigError as error:
         return error.problems
-    problems = rule_problems(meta, where)
+    problems = list(field_problems(meta, f"{where}."))
     problems += both_problems(meta.label, meta.label_weights, where=where)
     if not meta.path:
         problems.append(

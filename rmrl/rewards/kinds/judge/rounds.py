@@ -18,9 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rmrl.config.plain_checks import field_problems
 from rmrl.config.schema.fields import at_least, not_negative
 from rmrl.errors import ConfigError
-from rmrl.rewards.specs.values import known_entries, rule_problems
+from rmrl.rewards.specs.values import known_entries
 from rmrl.types import Sampling
 
 
@@ -76,7 +77,7 @@ def votes_until_problems(entries: Mapping[str, Any], where: str) -> list[str]:
         until = VotesUntil(**known_entries(entries, VotesUntil, where, example=example))
     except ConfigError as error:
         return error.problems
-    problems = rule_problems(until, where)
+    problems = list(field_problems(until, f"{where}."))
     if until.agree > until.at_most:
         problems.append(f"{where}: at_most={until.at_most} is below agree={until.agree}")
     return problems

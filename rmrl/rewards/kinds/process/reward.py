@@ -94,7 +94,7 @@ class ProcessReward(Kind):
 
     @classmethod
     def check_options(cls, options: Options, where: str) -> list[str]:
-        """Problems of single entries, one sentence each."""
+        """Entries that do not go together, one sentence each."""
         if not options.joint or options.step_token:
             return []
         return [
