@@ -10,8 +10,8 @@ Layouts, recognised by their columns:
 
     chosen, rejected                and all other layouts that `rmrl eval` reads as pairs: those of
                                     HH, UltraFeedback, HelpSteer 2 and 3, PKU-SafeRLHF, SHP, WebGPT,
-                                    Chatbot Arena, PPE, LLMBar, ms-swift, LLaMA-Factory
-                                    (docs/training-rewards.md)
+                                    Chatbot Arena (also its Kaggle set), PPE, LLMBar, ms-swift,
+                                    LLaMA-Factory (docs/training-rewards.md)
     response_1, response_2,         votes 1, 2 or 0 for a tie (PandaLM); kept if all annotators
     annotators                      prefer the same response
     best, losers                    one better response and several worse ones (RMB): one pair per
@@ -34,9 +34,9 @@ from typing import Any
 
 from rmrl.data import prepare
 from rmrl.data.column_names import ColumnNames
-from rmrl.data.dialogue import dialogue_turns
 from rmrl.data.sources import SPLITS, HubNames, Record
 from rmrl.errors import DataError
+from rmrl.evaluation.formats.arena import as_battle
 from rmrl.evaluation.formats.fields import Fields, Turns
 from rmrl.evaluation.formats.pairs import BETTER_AND_WORSE, LAYOUTS, labelled_pair
 from rmrl.evaluation.formats.response_text import turns_of
@@ -46,7 +46,6 @@ from rmrl.types import Message
 Pair = Mapping[str, Any]
 """prompt: a tuple of messages; chosen, rejected: str; extra: other fields of the record."""
 
-CONVERSATIONS = (("chosen", "rejected"), ("conversation_a", "conversation_b"))
 KNOWN = (*LAYOUTS, *BETTER_AND_WORSE)
 KEPT = ("id", "subset", "category", "source")
 """Fields that go to extra_info where a record has them."""
@@ -54,8 +53,6 @@ KEPT = ("id", "subset", "category", "source")
 
 def pairs_of(row: Fields) -> list[Pair]:
     """Return the pairs of one record: one, several (`losers`), or none. Raises DataError."""
-    if _part_early(row):
-        return []
     extra = {name: str(row.get(name)) for name in KEPT if row.get(name) is not None}
     return [
         {"prompt": _messages(row, prompt), "chosen": chosen, "rejected": rejected, "extra": extra}
@@ -87,26 +84,9 @@ def _ordered(row: Fields) -> Iterator[tuple[Turns, str, str]]:
                 f"{row.place}: saw only the columns {', '.join(row.values)}; need a layout that"
                 " --help lists; rename the columns"
             )
-        prompt, responses, good = labelled_pair(row)
-        for better in good:
-            yield prompt, responses[better], responses[1 - better]
-
-
-def _part_early(row: Fields) -> bool:
-    """Whether two dialogues that begin with the same message differ before their last ones."""
-    for names in CONVERSATIONS:
-        first, second = (_turns(row, name) for name in names)
-        if first[:1] == second[:1] and first[:-1] != second[:-1]:
-            return True
-    return False
-
-
-def _turns(row: Fields, name: str) -> tuple[Message, ...]:
-    """Return a dialogue's messages, () where the column holds none."""
-    value = row.get(name)
-    if isinstance(value, str):
-        return dialogue_turns(value)
-    return row.messages(name, value) if isinstance(value, list) else ()
+        pair = labelled_pair(row)
+        for better in pair.good if not pair.before else ():
+            yield pair.prompt, pair.responses[better], pair.responses[1 - better]
 
 
 def _messages(row: Fields, prompt: Turns) -> tuple[Message, ...]:
@@ -137,7 +117,8 @@ def pair_records(records: Iterable[Record], split: str) -> Iterator[Record]:
     without_pair = 0
     names = ColumnNames()
     for number, (where, record) in enumerate(records):
-        pairs = pairs_of(Fields(place=where, number=number, values=record, names=names))
+        row = Fields(place=where, number=number, values=as_battle(record), names=names)
+        pairs = pairs_of(row)
         without_pair += not pairs
         for pair in pairs:
             yield where, pair

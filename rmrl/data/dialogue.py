@@ -6,7 +6,6 @@ import re
 
 from rmrl.types import Message
 
-ANSWER = "\n\nAssistant:"
 _TURN = re.compile(r"(?:\A|\n\n)(Human|Assistant):[ \t]?")
 _ROLE = {"Human": "user", "Assistant": "assistant"}
 

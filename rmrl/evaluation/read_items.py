@@ -17,6 +17,7 @@ from rmrl.data.rows import file_labels, file_list, read_rows
 from rmrl.data.schema import plain
 from rmrl.errors import ConfigError, DataError
 from rmrl.evaluation.formats import Fields, Format
+from rmrl.evaluation.formats.arena import as_battle
 from rmrl.evaluation.items import Item
 from rmrl.registry import did_you_mean
 
@@ -40,13 +41,13 @@ def raw_rows(
         for path, label in zip(paths, file_labels(paths), strict=True):
             if path.suffix == ".json" and starts_a_list(path):
                 for number, row in enumerate(_json_list(path)):
-                    yield f"{label} row {number}", row
+                    yield f"{label} row {number}", as_battle(row)
                 continue
             for row in read_rows(path, label=label):
                 values = row.fields
                 if row.text_cells:
                     values = values_of(row.fields, names)
-                yield f"{label} {row.where}", plain(values)
+                yield f"{label} {row.where}", as_battle(plain(values))
 
     yield from islice(every_row(), max_rows if max_rows >= 0 else None)
 

@@ -124,7 +124,7 @@ async def _written(
     rewards = await asyncio.to_thread(AsyncRewards, config)
     async with rewards:
         prompts = [example.plain_prompt for example in examples]
-        table = await rewards.score(prompts, [list(each.responses) for each in examples])
+        table = await rewards.score(prompts, [each.plain_responses for each in examples])
     scores, texts = table[f"score_{_CRITIC}"], table[f"raw_{_CRITIC}"]
     return [
         [text if score is not None else None for score, text in zip(*row, strict=True)]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from rmrl.evaluation.formats.response_text import conversations_of, turns_of
 from rmrl.types import Message, ScoreItem
 
 
@@ -17,6 +19,8 @@ class Example:
     """For messages: "pairs.jsonl row 3"."""
     prompt: str | tuple[Message, ...]
     responses: tuple[str, ...]
+    before: tuple[tuple[Message, ...], ...] = ()
+    """Turns between the prompt and each response. () where each response follows the prompt."""
     source: str = ""
     """The row's origin: its `data_source`, else its `source`."""
     ranks: tuple[int, ...] = ()
@@ -45,7 +49,9 @@ class Example:
 
     @property
     def is_conversation(self) -> bool:
-        """Whether the prompt is more than one user turn."""
+        """Whether a response follows more than one user turn."""
+        if any(self.before):
+            return True
         return not isinstance(self.prompt, str) and [turn["role"] for turn in self.prompt] != [
             "user"
         ]
@@ -83,20 +89,29 @@ class Example:
         return [{"role": turn["role"], "content": turn["content"]} for turn in self.prompt]
 
     @property
+    def plain_responses(self) -> list[Any]:
+        """The responses as rows have them: texts, or messages with the turns before each."""
+        talks = conversations_of(self.before, self.responses)
+        return list(map(list, talks)) or list(self.responses)
+
+    @property
     def score_items(self) -> list[ScoreItem]:
         """The responses as a reward sees them."""
         prompt = self.prompt
         if not isinstance(prompt, str) and not self.is_conversation:
             prompt = prompt[0]["content"]
+        whole = turns_of(self.prompt)
+        prompts = [(*whole, *turns) for turns in self.before] or [prompt] * len(self.responses)
         return [
-            ScoreItem(prompt_id=self.place, messages=(), response=text, rm_prompt=prompt)
-            for text in self.responses
+            ScoreItem(prompt_id=self.place, messages=(), response=text, rm_prompt=each)
+            for each, text in zip(prompts, self.responses, strict=True)
         ]
 
     @property
     def all_alike(self) -> bool:
-        """Whether all of several responses are the same text."""
-        return len(self.responses) > 1 and len(set(self.responses)) == 1
+        """Whether all of several responses are the same text behind the same turns."""
+        first, *others = self.plain_responses
+        return bool(others) and all(other == first for other in others)
 
     @property
     def ends(self) -> tuple[int, int] | None:
@@ -114,5 +129,6 @@ def pairs_of(examples: Sequence[Example]) -> list[Example]:
         if example.ends is not None:
             best, worst = example.ends
             responses = (example.responses[best], example.responses[worst])
-            pairs.append(replace(example, responses=responses, ranks=(0, 1)))
+            before = example.before and (example.before[best], example.before[worst])
+            pairs.append(replace(example, responses=responses, before=before, ranks=(0, 1)))
     return pairs

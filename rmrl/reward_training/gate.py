@@ -223,7 +223,7 @@ async def engine_scores(
     rewards = await asyncio.to_thread(AsyncRewards, config)
     async with rewards:
         prompts = [example.plain_prompt for example in examples]
-        responses = [list(example.responses) for example in examples]
+        responses = [example.plain_responses for example in examples]
         columns = checked.objective.reading.columns(examples)
         try:
             table = await rewards.score(prompts, responses, **columns)

@@ -39,7 +39,8 @@ class Split:
         """Equal for equal rows, whatever their files' names."""
         digest = hashlib.blake2b(digest_size=16)
         for each in (*self.train, *self.held_out):
-            row = f"{each.key}\0{each.responses}\0{each.labels}\0{each.margin}\0{each.question}"
+            responses = f"{each.responses}{each.before or ''}"
+            row = f"{each.key}\0{responses}\0{each.labels}\0{each.margin}\0{each.question}"
             digest.update(row.encode(errors="replace"))
         return digest.hexdigest()
 

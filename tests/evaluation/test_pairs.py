@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,12 +11,15 @@ import pytest
 from rmrl.data.column_names import ColumnNames
 from rmrl.errors import DataError
 from rmrl.evaluation.formats import Fields
+from rmrl.evaluation.formats.arena import as_battle
 from rmrl.evaluation.formats.pairs import Pairs
 from rmrl.evaluation.items import Item
+from rmrl.evaluation.read_items import read_items
 
 USER = {"role": "user", "content": "Hi"}
 GOOD = {"role": "assistant", "content": "good"}
 BAD = {"role": "assistant", "content": "bad"}
+OTHER = {"role": "assistant", "content": "other"}
 WEBGPT = {
     "question": {"dataset": "eli5", "id": "7", "full_text": "Hi"},
     "answer_0": "good",
@@ -28,6 +33,12 @@ ARENA = {
         {"role": "user", "content": [{"type": "text", "text": "Hi", "image": None}]},
         {"role": "assistant", "content": [{"type": "text", "text": "bad"}]},
     ],
+}
+KAGGLE = {
+    "model_a": "x",
+    "prompt": '["Hi", "And?"]',
+    "response_a": '["good", "good"]',
+    "response_b": '["other", null]',
 }
 SYSTEM = {"role": "system", "content": "Be kind."}
 SECOND = {"role": "user", "content": "And?"}
@@ -203,6 +214,65 @@ def test_published_pairs(row: dict[str, Any], prompt: Any, good: set[int]) -> No
     assert item.comparisons[0].good == good
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"chosen": [USER, GOOD, SECOND, GOOD], "rejected": [USER, OTHER, SECOND, BAD]},
+        {
+            "prompt": "Hi",
+            "chosen": [USER, GOOD, SECOND, GOOD],
+            "rejected": [USER, OTHER, SECOND, BAD],
+        },
+        {
+            "chosen": f"{HH} good\n\nHuman: And?\n\nAssistant: good",
+            "rejected": f"{HH} other\n\nHuman: And?\n\nAssistant: bad",
+        },
+        {
+            "conversation_a": [USER, GOOD, SECOND, GOOD],
+            "conversation_b": [USER, OTHER, SECOND, BAD],
+            "winner": "model_a",
+        },
+    ],
+)
+def test_conversations_that_part_before_their_last_turn(row: dict[str, Any]) -> None:
+    item = read(row)
+    assert (item.prompt, item.responses) == ((USER,), ("good", "bad"))
+    assert item.conversations == ((GOOD, SECOND, GOOD), (OTHER, SECOND, BAD))
+
+
+def test_conversations_that_part_in_a_question_part_after_the_one_before() -> None:
+    third = {"role": "user", "content": "Or?"}
+    item = read({"chosen": [USER, GOOD, SECOND, GOOD], "rejected": [USER, GOOD, third, BAD]})
+    assert item.prompt == (USER,)
+    assert item.conversations == ((GOOD, SECOND, GOOD), (GOOD, third, BAD))
+    with pytest.raises(DataError, match="begins as chosen does"):
+        read({"chosen": [SYSTEM, USER, GOOD], "rejected": [SYSTEM, third, BAD]})
+
+
+@pytest.mark.parametrize(
+    ("winner", "good"), [((1, 0, 0), {0}), (("0", "1", "0"), {1}), ((0, 0, 1), set())]
+)
+def test_battles_as_kaggle_has_them(
+    tmp_path: Path, winner: tuple[Any, ...], good: set[int]
+) -> None:
+    names = ("winner_model_a", "winner_model_b", "winner_tie")
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps([{**KAGGLE, **dict(zip(names, winner, strict=True))}]))
+    (item,) = read_items(str(path), Pairs(), {})
+    empty = {"role": "assistant", "content": ""}
+    assert (item.prompt, item.responses) == ((USER,), ("good", ""))
+    assert item.conversations == ((GOOD, SECOND, GOOD), (OTHER, SECOND, empty))
+    assert item.comparisons[0].good == good
+
+
+@pytest.mark.parametrize(
+    "values", [{"prompt": "Hi"}, {"response_b": '["one"]'}, {"response_a": "[1, 2]"}]
+)
+def test_other_rows_with_such_columns_stay_as_they_are(values: dict[str, Any]) -> None:
+    row = {**KAGGLE, "winner_model_a": 1, "winner_model_b": 0, "winner_tie": 0, **values}
+    assert as_battle(row) is row
+
+
 def test_a_truth_value_is_a_text() -> None:
     assert read({"prompt": "Hi", "chosen": True, "rejected": "no"}).responses == ("true", "no")
 
@@ -223,8 +293,8 @@ def test_recorded_verdicts_need_the_label_alone() -> None:
         ({"instruction": "Hi", "history": [["x", None]], **TEXTS}, r"need a list of \[question"),
         ({"prompt": "Hi", "response_a": "good", "label": "A"}, "need 'response_b'"),
         ({"prompt": "Ho", "chosen": [USER, GOOD], "rejected": "bad"}, "one turn"),
-        ({"chosen": [USER, GOOD], "rejected": [BAD]}, "the turns of chosen"),
-        ({**ARENA, "conversation_b": [BAD], "winner": "tie"}, "the turns of conversation_a"),
+        ({"chosen": [USER, GOOD], "rejected": [BAD]}, "begins as chosen does"),
+        ({**ARENA, "conversation_b": [BAD], "winner": "tie"}, "begins as conversation_a does"),
         ({**ARENA, "winner": "x"}, "need one of model_a, model_b"),
         ({"prompt": "Hi", "chosen": [SYSTEM, USER, GOOD], "rejected": [USER, BAD]}, "one turn"),
         ({"prompt": "Hi", "chosen": [USER], "rejected": "bad"}, "end with the assistant's turn"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from rmrl.config.schema import RewardDataConfig
 from rmrl.errors import DataError
-from rmrl.reward_training.example import Example
+from rmrl.reward_training.example import Example, pairs_of
 from rmrl.reward_training.read_examples import read_examples, split
 from tests.reward_training.pairs import write_rows
 
@@ -64,7 +65,8 @@ def test_dialogues_that_differ_early_keep_all_their_turns(tmp_path: Path) -> Non
     longer = "\n\nHuman: Hi\n\nAssistant: good\n\nHuman: Why?\n\nAssistant: So."
     example = read(tmp_path, {"chosen": longer, "rejected": f"{HH} bad"})
     assert example.prompt == (USER,)
-    assert example.responses == ("good\n\nHuman: Why?\n\nAssistant: So.", "bad")
+    assert example.responses == ("So.", "bad")
+    assert example.before == ((GOOD, {"role": "user", "content": "Why?"}), ())
 
 
 @pytest.mark.parametrize(
@@ -115,6 +117,37 @@ def test_two_responses_with_a_verdict(
 def test_comparisons_of_webgpt_and_the_arena(tmp_path: Path, row: dict[str, Any]) -> None:
     example = read(tmp_path, row, form="two_responses")
     assert (example.key, example.responses, example.ranks) == ("Hi", ("good", "bad"), (0, 1))
+
+
+OTHER = {"role": "assistant", "content": "other"}
+
+
+@pytest.mark.parametrize(
+    ("form", "row"),
+    [
+        ("pairs", {"chosen": [USER, GOOD, USER, GOOD], "rejected": [USER, OTHER, USER, BAD]}),
+        (
+            "two_responses",
+            {
+                "conversation_a": [USER, OTHER, USER, BAD],
+                "conversation_b": [USER, GOOD, USER, GOOD],
+                "winner": "model_b",
+            },
+        ),
+    ],
+)
+def test_conversations_that_part_before_their_last_turn(
+    tmp_path: Path, form: str, row: dict[str, Any]
+) -> None:
+    example = read(tmp_path, row, form=form)
+    assert (example.prompt, example.responses) == ((USER,), ("good", "bad"))
+    assert example.plain_responses == [[GOOD, USER, GOOD], [OTHER, USER, BAD]]
+    items = [(item.rm_prompt, item.response) for item in example.score_items]
+    assert items == [((USER, GOOD, USER), "good"), ((USER, OTHER, USER), "bad")]
+    assert pairs_of([example]) == [example]
+    assert example.is_conversation
+    # The same answer behind another conversation is not the same.
+    assert not replace(example, responses=("good", "good")).all_alike
 
 
 def test_half_of_a_letter_is_read_as_in_scoring(tmp_path: Path) -> None:
@@ -212,7 +245,7 @@ def test_attributes_of_helpsteer(tmp_path: Path, row: dict[str, Any]) -> None:
         ),
         ({"chosen": [USER], "rejected": [USER]}, ["chosen", "assistant"]),
         ({"prompt": "Ho", "chosen": [USER, GOOD], "rejected": [BAD]}, ["one turn"]),
-        ({"chosen": [USER, GOOD], "rejected": [BAD]}, ["the turns of chosen"]),
+        ({"chosen": [USER, GOOD], "rejected": [BAD]}, ["begins as chosen does"]),
         ({"prompt": 3, "chosen": "good", "rejected": "bad"}, ["'prompt'", "saw 3"]),
         ({"prompt": "Hi", "chosen": "good", "rejected": "bad", "margin": "x"}, ["'margin'"]),
         ({"prompt": "Hi", "chosen": "good", "rejected": "bad", "margin": math.nan}, ["saw nan"]),

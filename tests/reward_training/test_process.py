@@ -49,6 +49,14 @@ ROWS: dict[str, dict[str, Any]] = {
         "input": f"Q Step 1: a {MARK} Step 2: b {MARK}",
         "label": "Q Step 1: a + Step 2: b -",
     },
+    "rlhflow": {
+        "conversations": [
+            {"role": "user", "content": "Q Step 1: a"},
+            {"role": "assistant", "content": "+"},
+            {"role": "user", "content": "Step 2: b"},
+            {"role": "assistant", "content": "-"},
+        ]
+    },
     "prm800k": {
         "question": {"problem": "Q"},
         "label": {
@@ -75,6 +83,7 @@ ROWS: dict[str, dict[str, Any]] = {
         ("trl", "a\n\nb\nb\n\nc", (1, 0.25, None)),
         ("processbench", "a\n\nb\nb\n\nc", (1, 0, None)),
         ("math_shepherd", "Step 1: a\n\nStep 2: b", (1, 0)),
+        ("rlhflow", "Step 1: a\n\nStep 2: b", (1, 0)),
         ("prm800k", "a\n\nh\n\nb\n\nc", (1, None, 1, 0)),
     ],
 )
@@ -97,6 +106,8 @@ def test_each_layout_is_told_by_its_columns(
         ({**ROWS["processbench"], "label": 3}, ["'label'", "from 0 to 2, or -1"]),
         ({**ROWS["math_shepherd"], "label": "Q Step 1: a * Step 2: b -"}, ["'label'", "+ or -"]),
         ({"input": "no mark", "label": "no mark"}, ["'input'", "Step 1:"]),
+        ({"conversations": ROWS["rlhflow"]["conversations"][:3]}, ["Step 1:", "behind each step"]),
+        ({"conversations": ROWS["rlhflow"]["conversations"][2:]}, ["Step 1:", "behind each step"]),
         ({"question": {"problem": "Q"}, "label": {"steps": [3]}}, ["'label.steps'", "saw 3"]),
         ({"question": {"problem": "Q"}, "label": {"steps": 3}}, ["'label.steps'", "saw 3"]),
         (

@@ -32,8 +32,8 @@ class RewardDataConfig:
     columns: dict[str, Any] = field(default_factory=dict)
     """Column, or path below one, where a value stands: {prompt: question, chosen: better}."""
     form: str | None = None
-    """Layout: pairs, ranked, attributes, two_responses, steps, processbench, math_shepherd, prm800k
-    or choice. null: the columns tell."""
+    """Layout: pairs, ranked, attributes, two_responses, steps, processbench, math_shepherd,
+    prm800k, rlhflow or choice. null: the columns tell."""
     question: str | None = None
     """decision: what rows without a question of their own are asked, e.g. 'The answer is
     correct.'"""

@@ -2,9 +2,9 @@
 
 chosen, rejected                                texts or messages; the responses' may repeat the
                                                 prompt (UltraFeedback). Without a prompt:
-                                                conversations with equal turns but for the last, or
-                                                texts that begin alike, as a dialogue
-                                                ("Human: ... Assistant: ...", HH) or by lines
+                                                conversations or dialogues ("Human: ...", HH)
+                                                that begin with the same question, or texts that
+                                                begin with the same lines
 messages, rejected_response                     ms-swift: the messages end with the better one
 response_a, response_b, label                   A, B or tie (also 1, 2 and 0)
 output_1, output_2, label                       the same labels
@@ -33,12 +33,19 @@ from collections.abc import Mapping
 from operator import eq
 from typing import Any, ClassVar, NamedTuple
 
-from rmrl.data.dialogue import ANSWER, dialogue_turns
+from rmrl.data.dialogue import dialogue_turns
 from rmrl.evaluation.formats.fields import Fields, Turns
 from rmrl.evaluation.formats.form import Format
-from rmrl.evaluation.formats.response_text import goes_on, response_of, split_turns
+from rmrl.evaluation.formats.response_text import (
+    conversations_of,
+    goes_on,
+    response_of,
+    split_turns,
+    turns_of,
+)
 from rmrl.evaluation.items import Comparison, Item
 from rmrl.evaluation.judgements import TieRule
+from rmrl.types import Message
 
 _FIRST = frozenset({0})
 _SECOND = frozenset({1})
@@ -94,6 +101,8 @@ class LabelledPair(NamedTuple):
     responses: tuple[str, str]
     good: frozenset[int]
     """The better response's number; empty for a tie."""
+    before: tuple[tuple[Message, ...], ...] = ()
+    """Turns between the prompt and each response, where two conversations part early."""
 
 
 class Pairs(Format):
@@ -104,15 +113,16 @@ class Pairs(Format):
 
     def item(self, row: Fields) -> Item:
         """Return the pair; `chosen` comes first where there is no label."""
-        prompt, responses, good = labelled_pair(row)
-        subset = str(row.get("subset", "all"))
-        return _item(row, prompt or row.prompt(), responses, good=good, subset=subset)
+        labelled = labelled_pair(row)
+        if not labelled.prompt:
+            labelled = labelled._replace(prompt=row.prompt())
+        return _item(row, labelled, subset=str(row.get("subset", "all")))
 
 
 def pair(row: Fields, *, names: tuple[str, str], good: frozenset[int], subset: str) -> Item:
     """Return an item with two responses that are compared once."""
     responses = (row.text(names[0]), row.text(names[1]))
-    return _item(row, row.prompt(), responses, good=good, subset=subset)
+    return _item(row, LabelledPair(row.prompt(), responses, good), subset=subset)
 
 
 def labelled_pair(row: Fields) -> LabelledPair:
@@ -134,10 +144,8 @@ def chosen_and_rejected(row: Fields) -> LabelledPair:
     names = ("chosen", "rejected")
     if row.get("response_j") is not None:
         names = ("response_j", "response_k")
-    prompt, responses = _prompt_and_responses(row, *names)
-    if not prompt:
-        prompt, responses = _common_start(*responses)
-    return LabelledPair(prompt, responses, _FIRST)
+    pair = _pair_at(row, *names, good=_FIRST)
+    return pair if pair.prompt else _common_start(*pair.responses)
 
 
 def two_responses(row: Fields) -> LabelledPair:
@@ -146,13 +154,12 @@ def two_responses(row: Fields) -> LabelledPair:
 
 
 def _in_layout(row: Fields, layout: _Layout) -> LabelledPair:
-    prompt, responses = _prompt_and_responses(row, layout.first, layout.second)
     if layout.good:
         good = row.one_of(layout.verdict, layout.good)
     else:
         strength, *_ = row.numbers(layout.verdict)
         good = _STRENGTHS[(strength > 0) - (strength < 0)]
-    return LabelledPair(prompt, responses, good)
+    return _pair_at(row, layout.first, layout.second, good=good)
 
 
 def _layout(row: Fields) -> _Layout:
@@ -160,54 +167,71 @@ def _layout(row: Fields) -> _Layout:
     return max(_LAYOUTS, key=lambda each: sum(row.get(name) is not None for name in each[:3]))
 
 
-def _prompt_and_responses(row: Fields, *names: str) -> tuple[Turns, tuple[str, str]]:
-    """Return the prompt, empty without one, and both responses. Raises DataError where they are
-    conversations that part before their last turns."""
+def _pair_at(row: Fields, *names: str, good: frozenset[int]) -> LabelledPair:
+    """Read both responses' columns. Raises DataError where they are conversations that begin with
+    different questions."""
     first, second = (row.wanted(name) for name in names)
     before, response = split_turns(row, names[0], first)
     before_other, other = split_turns(row, names[1], second)
+    pair = _of_conversations(before, before_other, (response, other), good=good)
     if row.get("prompt") is not None:
         prompt = row.prompt()
-        if before == before_other and goes_on(before, prompt):
-            return before, (response, other)
+        shared = turns_of(pair.prompt)
+        if goes_on(shared, prompt) or (pair.before and shared == turns_of(prompt)):
+            return pair
         response = response_of(row, names[0], first, prompt)
-        return prompt, (response, response_of(row, names[1], second, prompt))
-    if before != before_other:
-        need = f"the turns of {names[0]} but for the last one, or a prompt column"
+        return LabelledPair(prompt, (response, response_of(row, names[1], second, prompt)), good)
+    if pair.before and not pair.prompt:
+        need = f"a conversation that begins as {names[0]} does, or a prompt column"
         raise row.wrong(names[1], second, need)
     column = row.prompt_column()
     if before or column is None:
-        return before, (response, other)
-    return row.prompt(column), (response, other)
+        return pair
+    return pair._replace(prompt=row.prompt(column))
 
 
-def _common_start(better: str, worse: str) -> tuple[Turns, tuple[str, str]]:
-    """Split two texts behind the last "Assistant:" of a dialogue that they share, else behind the
-    last line end. Without one the prompt is empty."""
-    same = list(map(eq, better, worse))
-    start = better[: same.index(False) if False in same else len(same)]
-    cut = start.rfind(ANSWER) + len(ANSWER)
-    turns = dialogue_turns(start[:cut])
-    if turns:
-        return turns[:-1], (better[cut:].strip(), worse[cut:].strip())
-    cut = start.rfind("\n") + 1
-    return start[:cut].strip(), (better[cut:], worse[cut:])
-
-
-def _item(
-    row: Fields,
-    prompt: Turns,
+def _of_conversations(
+    first: tuple[Message, ...],
+    second: tuple[Message, ...],
     responses: tuple[str, str],
     *,
     good: frozenset[int],
-    subset: str,
-) -> Item:
+) -> LabelledPair:
+    """Return a pair from the turns before two responses. Its prompt ends with the last question
+    that they share."""
+    if first == second:
+        return LabelledPair(first, responses, good)
+    end = 0
+    for number, (turn, other) in enumerate(zip(first, second, strict=False), 1):
+        if turn != other:
+            break
+        if turn["role"] == "user":
+            end = number
+    return LabelledPair(first[:end], responses, good, (first[end:], second[end:]))
+
+
+def _common_start(better: str, worse: str) -> LabelledPair:
+    """Split two texts: dialogues before their last turns, others behind the last line end that they
+    share. Without one the prompt is empty."""
+    dialogues = (dialogue_turns(better), dialogue_turns(worse))
+    if all(turns and turns[-1]["role"] == "assistant" for turns in dialogues):
+        first, second = dialogues
+        responses = (first[-1]["content"], second[-1]["content"])
+        return _of_conversations(first[:-1], second[:-1], responses, good=_FIRST)
+    same = list(map(eq, better, worse))
+    start = better[: same.index(False) if False in same else len(same)]
+    cut = start.rfind("\n") + 1
+    return LabelledPair(start[:cut].strip(), (better[cut:], worse[cut:]), _FIRST)
+
+
+def _item(row: Fields, labelled: LabelledPair, *, subset: str) -> Item:
     return Item(
         id=row.key(),
         subset=subset,
-        prompt=prompt,
-        responses=responses,
-        comparisons=(Comparison(subset=subset, candidates=(0, 1), good=good),),
+        prompt=labelled.prompt,
+        responses=labelled.responses,
+        conversations=conversations_of(labelled.before, labelled.responses),
+        comparisons=(Comparison(subset=subset, candidates=(0, 1), good=labelled.good),),
         ground_truth=row.optional_text("ground_truth"),
         data_source=str(row.get("data_source", "")),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rmrl.evaluation.formats.fields import Fields, Turns
@@ -17,6 +18,18 @@ def response_of(row: Fields, name: str, value: Any, prompt: Turns) -> str:
     if before not in ((), whole, asked):
         raise row.wrong(name, value, "one turn of the assistant beside a prompt")
     return response
+
+
+def conversations_of(
+    before: Sequence[tuple[Message, ...]], responses: Sequence[str]
+) -> tuple[tuple[Message, ...], ...]:
+    """Return each response as messages with the turns before it, () where `before` is empty."""
+    if not before:
+        return ()
+    return tuple(
+        (*turns, {"role": "assistant", "content": text})
+        for turns, text in zip(before, responses, strict=True)
+    )
 
 
 def goes_on(before: tuple[Message, ...], prompt: Turns) -> bool:

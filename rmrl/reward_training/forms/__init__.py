@@ -22,6 +22,7 @@ FORMS: Registry[type[Form]] = Registry(
         "steps": "rmrl.reward_training.forms.steps:Steps",
         "two_responses": "rmrl.reward_training.forms.two_responses:TwoResponses",
         "ranked": "rmrl.reward_training.forms.ranked:Ranked",
+        "rlhflow": "rmrl.reward_training.forms.rlhflow:RLHFlow",
     },
 )
 

@@ -17,7 +17,8 @@ from rmrl.reward_training.forms.steps import stepwise
 
 MARK = "\u043a\u0438"
 """Stands behind each step of `input`: Cyrillic ka, i."""
-_FIRST = re.compile(r"\bStep 1:")
+FIRST_STEP = re.compile(r"\bStep 1:")
+"""Where the question ends."""
 
 
 class MathShepherd(Form):
@@ -29,7 +30,7 @@ class MathShepherd(Form):
         """Return the solution. Raises DataError where the two texts differ in more than marks."""
         text = row.text("input")
         marked = row.text("label")
-        begin = _FIRST.search(text)
+        begin = FIRST_STEP.search(text)
         if begin is None or MARK not in text:
             raise row.wrong("input", text, f"a question, 'Step 1:', and '{MARK}' behind each step")
         pieces = text.split(MARK)

@@ -22,14 +22,15 @@ class Pairs(Form):
 
     def example(self, row: Fields) -> Example:
         """Return the pair. Raises DataError also where the two belong to different prompts."""
-        prompt, responses, _ = chosen_and_rejected(row)
+        pair = chosen_and_rejected(row)
         margin = 0.0
         if row.get("margin") is not None:
             (margin,) = row.numbers("margin")[:1]
         return Example(
             place=row.place,
-            prompt=prompt,
-            responses=responses,
+            prompt=pair.prompt,
+            responses=pair.responses,
+            before=pair.before,
             source=source_of(row),
             ranks=(0, 1),
             margin=margin,

@@ -18,14 +18,13 @@ class TwoResponses(Form):
 
     def example(self, row: Fields) -> Example:
         """Return both responses with their ranks. Raises DataError for another verdict."""
-        prompt, (first, second), good = two_responses(row)
-        responses = (first, second)
-        if 1 in good:
-            responses = (second, first)
+        pair = two_responses(row)
+        better_first = -1 if 1 in pair.good else 1
         return Example(
             place=row.place,
-            prompt=prompt,
-            responses=responses,
+            prompt=pair.prompt,
+            responses=pair.responses[::better_first],
+            before=pair.before[::better_first],
             source=source_of(row),
-            ranks=(0, len(good)),
+            ranks=(0, len(pair.good)),
         )

@@ -40,7 +40,13 @@ _NEAR_CERTAIN = 1e-3
 class Process(Objective):
     """A row's targets: a label per step, NaN where it is not known."""
 
-    forms: ClassVar[tuple[str, ...]] = ("steps", "processbench", "math_shepherd", "prm800k")
+    forms: ClassVar[tuple[str, ...]] = (
+        "steps",
+        "processbench",
+        "math_shepherd",
+        "prm800k",
+        "rlhflow",
+    )
     reads: ClassVar[type[Reading]] = StepEnds
     chosen_by: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
 
