@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, Literal, overload
 
 import numpy as np
+from tqdm import tqdm
 
 from rmrl.config.schema.data import DataConfig
 from rmrl.data.column_names import PROMPT_NAMES, column_names
@@ -22,6 +23,7 @@ from rmrl.types import Prompt, Ragged
 _log = logging.getLogger(__name__)
 
 Split = Literal["train", "val"]
+_BAR_AFTER_S = 3.0
 _END_TOKENS = 16
 """Tokens of a prompt's end in which the mark of a thinking block is looked for."""
 
@@ -98,7 +100,8 @@ def load_prompts(config: DataConfig, tokenizer: Any, *, split: Split) -> PromptT
     """
     check_length_settings(config)
     key = f"data.{split}_files"
-    rows = list(iterate_rows(config, split=split))
+    checked = iterate_rows(config, split=split)
+    rows = list(tqdm(checked, desc=f"read {key}", unit=" rows", delay=_BAR_AFTER_S, leave=False))
     _refuse_equal_ids(rows)
     tokens = encode_rows(rows, tokenizer, template_kwargs=config.apply_chat_template_kwargs)
     report = fit_lengths(rows, tokens, config)

@@ -6,9 +6,10 @@ messages are an error then.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from jinja2.exceptions import TemplateError
@@ -22,6 +23,8 @@ from rmrl.errors import ConfigError, DataError
 from rmrl.registry import did_you_mean
 
 TRUNCATIONS = ("error", "left", "right", "middle")
+Tokens: TypeAlias = "array[int]"
+"""A row's token ids, four bytes each. A list takes up to 36 for each."""
 CHUNK_ROWS = 512
 """Rows per call of the tokenizer."""
 _BAR_FROM = 20
@@ -35,7 +38,7 @@ class LengthReport:
 
     kept: list[int]
     """Positions of the remaining rows."""
-    token_ids: list[list[int]]
+    token_ids: list[Tokens]
     """Tokens of the remaining rows, at most data.max_prompt_length each."""
     dropped: int
     cut: int
@@ -43,7 +46,7 @@ class LengthReport:
 
 def encode_rows(
     rows: Sequence[PromptRow], tokenizer: Any, *, template_kwargs: Mapping[str, Any]
-) -> list[list[int]]:
+) -> list[Tokens]:
     """Return every row's token ids, with the generation prompt, before truncation; display a
     progress bar for many rows.
 
@@ -51,7 +54,7 @@ def encode_rows(
     missing, raises on a row or renders an empty text.
     """
     starts = range(0, len(rows), CHUNK_ROWS)
-    token_ids: list[list[int]] = []
+    token_ids: list[Tokens] = []
     for start in tqdm(starts, desc="tokenize", disable=len(starts) < _BAR_FROM, leave=False):
         chunk = rows[start : start + CHUNK_ROWS]
         token_ids += encode_chunk(chunk, tokenizer, template_kwargs)
@@ -60,7 +63,7 @@ def encode_rows(
 
 def encode_chunk(
     rows: Sequence[PromptRow], tokenizer: Any, template_kwargs: Mapping[str, Any]
-) -> list[list[int]]:
+) -> list[Tokens]:
     """Return a few rows' token ids, without a progress bar. See `encode_rows`. A lone surrogate is
     read as U+FFFD."""
     if not rows:
@@ -78,7 +81,7 @@ def encode_chunk(
             raise DataError(
                 f"{row.where}: the prompt became 0 tokens (rendered text: {shown(text)}); {need}"
             )
-    return list(map(list, encoded))
+    return [array("i", ids) for ids in encoded]
 
 
 def render(row: PromptRow, tokenizer: Any, template_kwargs: Mapping[str, Any]) -> str:
@@ -113,10 +116,9 @@ def render(row: PromptRow, tokenizer: Any, template_kwargs: Mapping[str, Any]) -
         ) from error
 
 
-def truncate(token_ids: Sequence[int], limit: int, mode: str) -> list[int]:
+def truncate(ids: Tokens, limit: int, mode: str) -> Tokens:
     """Return at most `limit` tokens: left keeps the end, right the start, middle limit // 2 tokens
     from the start and the rest from the end."""
-    ids = list(token_ids)
     if len(ids) <= limit:
         return ids
     if mode == "left":
@@ -146,7 +148,7 @@ def check_length_settings(config: DataConfig) -> None:
 
 
 def fit_lengths(
-    rows: Sequence[PromptRow], token_ids: Sequence[list[int]], config: DataConfig
+    rows: Sequence[PromptRow], token_ids: Sequence[Tokens], config: DataConfig
 ) -> LengthReport:
     """Drop, cut or refuse prompts longer than data.max_prompt_length, by data.truncation and
     data.filter_overlong_prompts. Raises DataError in mode "error"."""

@@ -67,9 +67,9 @@ class TensorHeader:
         return math.prod(self.shape)
 
 
-def local_checkpoint(path: str | Path) -> Path:
+def local_checkpoint(path: str | Path, key: str = "model path") -> Path:
     """A checkpoint's folder. A hub id is looked up in (and, online, fetched to) the local hub
-    cache.
+    cache. `key`: where the path was typed.
 
     Raises ConfigError when there is no such folder and no such hub id, or no config.json in it.
     """
@@ -80,8 +80,8 @@ def local_checkpoint(path: str | Path) -> Path:
         is_hub_id = len(parts) == 2 and all(parts) and not parts[0].startswith((".", "~"))
         if folder.exists() or not is_hub_id:
             raise ConfigError(
-                f"model path '{path}' is not a folder; give a Hugging Face checkpoint folder or a"
-                " hub id such as org/name"
+                f"{key}: '{path}' is not a folder; give a Hugging Face checkpoint folder or a hub"
+                " id such as org/name"
             )
         from huggingface_hub import snapshot_download
 
@@ -90,12 +90,12 @@ def local_checkpoint(path: str | Path) -> Path:
             folder = Path(snapshot_download(str(path), allow_patterns=patterns))
         except (OSError, ValueError) as error:  # the hub's own errors derive from these two
             raise ConfigError(
-                f"model '{path}' is no folder here and could not be fetched from the hub"
+                f"{key}: '{path}' is no folder here and could not be fetched from the hub"
                 f" ({first_line(error)}); give a folder"
             ) from error
     if not (folder / "config.json").is_file():
         raise ConfigError(
-            f"'{folder}' holds no config.json; a checkpoint folder needs config.json and"
+            f"{key}: '{folder}' holds no config.json; a checkpoint folder needs config.json and"
             " *.safetensors"
         )
     return folder

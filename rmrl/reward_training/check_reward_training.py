@@ -186,7 +186,7 @@ def settings_problems(config: RewardTrainingConfig) -> Iterator[str]:
 
 def _fit_positions(config: RewardTrainingConfig) -> RewardTrainingConfig:
     """Return the configuration with a `data.max_length` that the model has positions for."""
-    positions = max_positions(local_checkpoint(config.model.path or ""))
+    positions = max_positions(local_checkpoint(config.model.path or "", "model.path"))
     if positions >= config.data.max_length:
         return config
     _log.info(

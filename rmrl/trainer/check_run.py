@@ -300,9 +300,9 @@ def _part_problems(config: Config, device: str) -> list[str]:
     for key, path in checkpoints.items():
         if path:
             try:
-                local_checkpoint(str(path))
+                local_checkpoint(str(path), key)
             except ConfigError as error:
-                unreadable += [p if key in p else f"{key}: {p}" for p in error.problems]
+                unreadable += error.problems
     problems += unreadable
     if not problems and all(checkpoints.values()):
         problems += _vocabulary_problems(checkpoints)

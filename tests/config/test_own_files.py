@@ -118,7 +118,7 @@ def test_check_takes_the_files_of_scoring_and_of_training(
     assert main_check.main(["-cd", "conf", "-cn", "run"]) == 2
     printed = capsys.readouterr().err
     assert "data.train_files: none.jsonl does not exist" in printed
-    assert "model path 'none' is not a folder" in printed
+    assert "actor_rollout_ref.model.path: 'none' is not a folder" in printed
 
 
 def test_compare_takes_sections_by_file_and_by_name(

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import re
+from array import array
+from typing import Any
 
 import pytest
 
@@ -32,8 +34,17 @@ def has(*parts: str) -> str:
     return "(?s)" + ".*".join(re.escape(p) for p in parts)
 
 
+def encoded(tokenizer: Any, *rows: PromptRow, **template_kwargs: str) -> list[list[int]]:
+    return [ids.tolist() for ids in encode_rows(rows, tokenizer, template_kwargs=template_kwargs)]
+
+
 def test_the_template_ends_in_the_generation_prompt(tokenizer):
-    assert encode_rows([row(("user", "a b"))], tokenizer, template_kwargs={}) == [USER_AB]
+    assert encoded(tokenizer, row(("user", "a b"))) == [USER_AB]
+
+
+def test_a_token_takes_four_bytes(tokenizer):
+    (ids,) = encode_rows([row(("user", "a b"))], tokenizer, template_kwargs={})
+    assert ids.itemsize == 4
 
 
 def test_same_tokens_as_the_tokenizer_itself(tokenizer):
@@ -41,27 +52,21 @@ def test_same_tokens_as_the_tokenizer_itself(tokenizer):
     expected = tokenizer.apply_chat_template(
         [dict(m) for m in r.messages], add_generation_prompt=True, tokenize=True, return_dict=False
     )
-    assert encode_rows([r], tokenizer, template_kwargs={}) == [expected]
+    assert encoded(tokenizer, r) == [expected]
 
 
 def test_a_last_assistant_turn_is_continued(tokenizer):
     # <user> a <end> <assistant> b: no <end>, no second <assistant>
-    assert encode_rows([row(("user", "a"), ("assistant", "b"))], tokenizer, template_kwargs={}) == [
-        [2, 5, 1, 3, 6]
-    ]
+    assert encoded(tokenizer, row(("user", "a"), ("assistant", "b"))) == [[2, 5, 1, 3, 6]]
 
 
 def test_template_kwargs_reach_the_template(tokenizer):
-    assert encode_rows([row(("user", "a"))], tokenizer, template_kwargs={"thinking": "think"}) == [
-        [2, 5, 1, 3, 10]
-    ]
+    assert encoded(tokenizer, row(("user", "a")), thinking="think") == [[2, 5, 1, 3, 10]]
 
 
 def test_without_a_template_plain_text_is_taken_as_it_is(tokenizer):
     tokenizer.chat_template = None
-    assert encode_rows(
-        [row(("user", "a b zzz"), plain_text=True)], tokenizer, template_kwargs={}
-    ) == [[5, 6, 0]]
+    assert encoded(tokenizer, row(("user", "a b zzz"), plain_text=True)) == [[5, 6, 0]]
 
 
 def test_without_a_template_messages_are_refused(tokenizer):
@@ -86,10 +91,8 @@ def test_zero_tokens_are_refused(tokenizer):
 def test_many_chunks_keep_the_order(tokenizer, monkeypatch):
     monkeypatch.setattr(tokenize, "CHUNK_ROWS", 2)
     rows = [row(("user", "a " * i + "b")) for i in range(7)]
-    assert [len(ids) for ids in encode_rows(rows, tokenizer, template_kwargs={})] == [
-        4 + i for i in range(7)
-    ]
-    assert encode_rows([], tokenizer, template_kwargs={}) == []
+    assert list(map(len, encoded(tokenizer, *rows))) == [4 + i for i in range(7)]
+    assert encoded(tokenizer) == []
 
 
 @pytest.mark.parametrize(
@@ -107,12 +110,12 @@ def test_many_chunks_keep_the_order(tokenizer, monkeypatch):
     ],
 )
 def test_truncate(mode: str, limit: int, kept: list[int]):
-    assert truncate([1, 2, 3, 4, 5], limit, mode) == kept
+    assert truncate(array("i", [1, 2, 3, 4, 5]), limit, mode).tolist() == kept
 
 
 LENGTHS = [3, 9, 4, 7]
 ROWS = [row(("user", "x"), number=i) for i in range(4)]
-IDS = [list(range(n)) for n in LENGTHS]
+IDS = [array("i", range(n)) for n in LENGTHS]
 
 
 def test_filter_drops_and_counts():
@@ -126,7 +129,7 @@ def test_filter_drops_and_counts():
 def test_cutting_counts_and_keeps_all():
     report = fit_lengths(ROWS, IDS, DataConfig(max_prompt_length=4, truncation="middle"))
     assert report.kept == [0, 1, 2, 3]
-    assert report.token_ids[1] == [0, 1, 7, 8]
+    assert report.token_ids[1].tolist() == [0, 1, 7, 8]
     assert (report.dropped, report.cut) == (0, 2)
 
 

@@ -92,6 +92,14 @@ def test_what_is_mistyped_is_named(
     assert parse(["checkpoint=a", "out=b", "check=false"]).check is False
 
 
+def test_a_folder_that_is_not_there_is_named_with_its_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    for key, others in (("reward_model", ()), ("base", ("checkpoint=somewhere",))):
+        assert run(f"{key}={tmp_path}/none", *others, f"out={tmp_path / 'out'}") == 2
+        assert f"{key}: '{tmp_path}/none' is not a folder" in capsys.readouterr().err
+
+
 def test_a_role_that_the_checkpoint_lacks(
     checkpoints: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

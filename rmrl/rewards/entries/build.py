@@ -230,7 +230,7 @@ def _engine(
             " or hub id>"
         )
     named = section.surroundings.checkpoint(str(entries["path"]), where)
-    path = str(local_checkpoint(named))
+    path = str(local_checkpoint(named, f"{where}.path"))
     found = read_adapter(str(entries["adapter"])) if entries.get("adapter") else None
     if found is not None:
         check_task(found, path, runner=runner, where=f"{where}.adapter")

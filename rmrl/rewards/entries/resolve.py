@@ -323,7 +323,7 @@ def _checkpoint_entries(
     """Return the entries of a name that is neither a spec nor a drop-in: it must be a
     checkpoint."""
     try:
-        local_checkpoint(name)
+        local_checkpoint(name, "reward.models")
     except ConfigError as error:
         if "/" in name or name.startswith((".", "~")):
             raise
