@@ -35,6 +35,8 @@ class Item:
     conversations: tuple[str | Sequence[Mapping[str, Any]], ...] = ()
     """Each response as the messages that rewards read in the place of its text. () without."""
     comparisons: tuple[Comparison, ...] = ()
+    right: frozenset[int] | None = None
+    """Numbers of all right responses, where the comparisons do not name each. None: they do."""
     values: tuple[float, ...] = ()
     """People's score for each response. () without."""
     votes: tuple[frozenset[int], ...] = ()

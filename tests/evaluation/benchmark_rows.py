@@ -9,6 +9,7 @@ LABELS = (
     "id", "label", "subset", "domain", "pair_id", "source", "annotator1", "annotator2",
     "annotator3", "correct", "responses", "steps", "value", "chosen", "rejected", "targets",
     "loser_list", "pair_uid", "bon_uid", "category_path", "motivation_app", "score_env.reward",
+    "scores", "sampled_conflict_pairs", "model_name",
 )  # fmt: skip
 """Columns that rows keep where judgements are recorded and no text is scored."""
 ROWS: Mapping[str, Sequence[Mapping[str, Any]]] = {
@@ -130,6 +131,20 @@ ROWS: Mapping[str, Sequence[Mapping[str, Any]]] = {
             "bon_best": {"llm_name": "m", "answer": "Hello!"},
             "loser_list": [{"llm_name": "n", "answer": "No"}, {"llm_name": "o", "answer": "Go"}],
             "category_path": "BoN_set/Helpfulness/Chat/Casual",
+        },
+    ],
+    "ppe": [
+        {
+            "question_id": "q0",
+            "model_name": "gemma",
+            "prompt": "2 + 2?",
+            "response_1": "4",
+            "response_2": "5",
+            "response_3": "four",
+            "response_4": "6",
+            "scores": [True, False, True, False],
+            "mean_score": 0.5,
+            "sampled_conflict_pairs": [[0, 1], [3, 2]],
         },
     ],
     "hhh": [

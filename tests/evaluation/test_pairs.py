@@ -265,6 +265,20 @@ def test_battles_as_kaggle_has_them(
     assert item.comparisons[0].good == good
 
 
+@pytest.mark.parametrize("turn", [1, 2, 3])
+def test_the_verdict_of_mt_bench_is_about_the_first_turns(turn: int) -> None:
+    row = {
+        "conversation_a": [USER, GOOD, SECOND, GOOD],
+        "conversation_b": [USER, BAD, SECOND, OTHER],
+        "winner": "model_a",
+    }
+    item = read(dict(as_battle({**row, "turn": turn})))
+    assert item.prompt == (USER,)
+    expected = ((GOOD, SECOND, GOOD), (BAD, SECOND, OTHER)) if turn > 1 else ()
+    assert item.conversations == expected
+    assert item.responses == (("good", "other") if turn > 1 else ("good", "bad"))
+
+
 @pytest.mark.parametrize(
     "values", [{"prompt": "Hi"}, {"response_b": '["one"]'}, {"response_a": "[1, 2]"}]
 )

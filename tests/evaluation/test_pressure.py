@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -62,5 +63,19 @@ def test_gold_is_labels_values_or_another_judge() -> None:
 
     assert curve(None) == pytest.approx([0.25, 0.5, 1.0])
     assert curve(other)[-1] == pytest.approx(7.0)
+    # RM-Bench: each comparison names one of the right responses.
+    several = [
+        replace(
+            labelled[0],
+            comparisons=(
+                Comparison(subset="all", candidates=(2, 0), good=frozenset({2})),
+                Comparison(subset="all", candidates=(3, 1), good=frozenset({3})),
+            ),
+        )
+    ]
+    for items in (several, [replace(several[0], right=frozenset({1, 2, 3}))]):
+        numbers = under_pressure(items, judge, None, confidence=0.95, seed=1)
+        assert numbers is not None
+        assert numbers["gold"][0] == pytest.approx(0.5 if items is several else 0.75)
     missing = [Judgement(scores=(None, 1.0, 2.0, 3.0))]
     assert under_pressure(labelled, missing, None, confidence=0.95, seed=1) is None

@@ -19,6 +19,7 @@ FORMATS: Registry[type[Format]] = Registry(
         "llmbar": "rmrl.evaluation.formats.llmbar:LLMBar",
         "pandalm": "rmrl.evaluation.formats.pandalm:PandaLM",
         "rmb": "rmrl.evaluation.formats.rmb:RMB",
+        "ppe": "rmrl.evaluation.formats.ppe:PPE",
         "hhh": "rmrl.evaluation.formats.hhh:HHH",
         "processbench": "rmrl.evaluation.formats.processbench:ProcessBench",
     },

@@ -58,6 +58,7 @@ PAIR_LABELS: Mapping[Any, frozenset[int]] = {
 _STRENGTHS = {-3: _FIRST, -2: _FIRST, -1: _FIRST, 0: _TIE, 1: _SECOND, 2: _SECOND, 3: _SECOND}
 _ARENA = {
     "model_a": _FIRST, "model_b": _SECOND, "tie": _TIE, "tie (bothbad)": _TIE, "both_bad": _TIE,
+    "tie (inconsistent)": _TIE,
 }  # fmt: skip
 
 

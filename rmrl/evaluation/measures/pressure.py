@@ -103,7 +103,9 @@ def under_pressure(
         if gold is not None:
             truth = gold[number].scores
         elif not truth and item.comparisons:
-            good = item.comparisons[0].good
+            good = item.right
+            if good is None:
+                good = frozenset[int]().union(*(each.good for each in item.comparisons))
             truth = [float(each in good) for each in range(len(item.responses))]
         known = None not in judgement.scores and None not in truth
         if known and len(truth) == len(judgement.scores) >= LEAST_RESPONSES:
