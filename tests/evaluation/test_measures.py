@@ -198,6 +198,24 @@ def test_the_weights_find_the_reward_that_people_follow() -> None:
     assert made["accuracy"]["value"] > made["equal"]["value"] > made["single"]["noise"]["value"]
 
 
+def test_a_rewards_scale_moves_its_weight_alone() -> None:
+    draw = random.Random(0)
+    truth = [draw.gauss(0.8, 1) for _ in range(200)]
+    noisy = [(value + draw.gauss(0, 1), value + draw.gauss(0, 2)) for value in truth]
+    made = []
+    for scale in (1.0, 100.0):
+        first = [pair_outcome(scale * one, 0.0) for one, _ in noisy]
+        second = [pair_outcome(two, 0.0) for _, two in noisy]
+        made.append(best_weights({"a": first, "b": second}, confidence=0.95, seed=1))
+    small, large = made
+    assert small is not None
+    assert large is not None
+    ratio = small["weights"]["a"] / small["weights"]["b"]
+    assert large["weights"]["a"] / large["weights"]["b"] == pytest.approx(ratio / 100, rel=1e-6)
+    for name in ("accuracy", "equal", "single"):
+        assert large[name] == small[name]
+
+
 def test_weights_need_two_rewards_and_fifty_pairs() -> None:
     outcomes = [pair_outcome(1.0, 0.0)] * 60
     assert best_weights({"one": outcomes}, confidence=0.95, seed=1) is None

@@ -140,6 +140,16 @@ async def test_too_many_missing_verdicts_stop_the_run(score: Score, tmp_path: Pa
     assert batch.keep_B.tolist() == [True, False, True, False]
 
 
+async def test_a_file_is_scored_whole_whatever_its_budget(tmp_path: Path):
+    spec = rule(tmp_path, "half", "return 1 / int(solution_str)")
+    scorer = make_scorer([spec], None, max_missing=0.25)
+    try:
+        batch = await scorer.score(rows("1", "0", "2", "0"), within_budget=False)
+    finally:
+        await scorer.close()
+    assert batch.keep_B.tolist() == [True, False, True, False]
+
+
 async def test_a_dead_judge_of_weight_zero_ends_nothing_and_stays_visible(
     score: Score, tmp_path: Path
 ):
