@@ -202,12 +202,12 @@ def test_a_rewards_scale_moves_its_weight_alone() -> None:
     draw = random.Random(0)
     truth = [draw.gauss(0.8, 1) for _ in range(200)]
     noisy = [(value + draw.gauss(0, 1), value + draw.gauss(0, 2)) for value in truth]
-    made = []
+    results = []
     for scale in (1.0, 100.0):
         first = [pair_outcome(scale * one, 0.0) for one, _ in noisy]
         second = [pair_outcome(two, 0.0) for _, two in noisy]
-        made.append(best_weights({"a": first, "b": second}, confidence=0.95, seed=1))
-    small, large = made
+        results.append(best_weights({"a": first, "b": second}, confidence=0.95, seed=1))
+    small, large = results
     assert small is not None
     assert large is not None
     ratio = small["weights"]["a"] / small["weights"]["b"]

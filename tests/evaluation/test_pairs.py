@@ -95,6 +95,7 @@ def read(row: dict[str, Any], *, needs_texts: bool = True) -> Item:
         ({"instruction": "Hi", "input": "x", "chosen": "good", "rejected": "bad"}, "Hi\n\nx", {0}),
         ({"question": "?", "chosen": [USER, GOOD], "rejected": [USER, BAD]}, (USER,), {0}),
         ({"prompt": "Hi", "chosen": "good", "rejected": "bad", "label": 1}, "Hi", {0}),
+        ({"trajectory": [{"from": "user", "value": "Hi"}], **TEXTS}, (USER,), {0}),
         ({"messages": [USER, GOOD], "rejected_response": "bad"}, (USER,), {0}),
         ({**WEBGPT, "score_0": 0.5, "score_1": -0.5}, "Hi", {0}),
         ({**WEBGPT, "score_0": -0.25, "score_1": 0.25}, "Hi", {1}),

@@ -167,6 +167,7 @@ def test_margin_source_and_columns_of_other_names(tmp_path: Path) -> None:
     [
         {"prompt": "Hi", "responses": ["bad", "good", "fair"], "ranks": [2, 0, 1]},
         {"prompt": "Hi", "responses": ["bad", "good", "fair"], "scores": [0.1, 3, 2]},
+        {"instruction": "Hi", "generations": ["bad", "good", "fair"], "ratings": [1, 5, 2]},
         {
             "context": [USER],
             "completions": [

@@ -21,6 +21,7 @@ Turns = str | tuple[Message, ...]
 PROMPTS = (
     "prompt", "instruction", "orig_instruction", "question.full_text", "question", "info.post",
     "info.article", "context", "input", "history", "messages", "conversations",
+    "trajectory",
 )  # fmt: skip
 """Columns in which published sets have their prompts. The first that a row has counts."""
 _NEED_TURNS = "a text, or a list of messages with role and content"

@@ -2,6 +2,7 @@
 
 prompt, responses, ranks            0 is the best
 prompt, responses, scores           the highest is the best
+instruction, generations, ratings   the same by distilabel's names
 context, completions                as NeMo RL reads them: messages, [{rank, completion: [...]}]
 instruction, completions            as UltraFeedback has them: [{response, overall_score}]
 prompt, answers                     as Nectar has them: [{answer, rank}]
@@ -31,6 +32,7 @@ class Ranked(Form):
     columns: ClassVar[tuple[tuple[str, ...], ...]] = (
         ("prompt", "responses", "ranks"),
         ("prompt", "responses", "scores"),
+        ("generations", "ratings"),
         ("context", "completions"),
         ("instruction", "completions"),
         ("prompt", "answers"),
@@ -43,10 +45,9 @@ class Ranked(Form):
         if objects and row.get("responses") is None:
             prompt, responses, ranks = _objects(row, objects)
         else:
-            prompt = row.prompt()
-            responses = [
-                response_of(row, "responses", each, prompt) for each in row.need("responses")
-            ]
+            name = "generations" if row.get("generations") is not None else "responses"
+            prompt = row.prompt_in_any_column()
+            responses = [response_of(row, name, each, prompt) for each in row.need(name)]
             ranks = _ranks_of(row)
         if len(responses) != len(ranks) or len(responses) < 2:
             raise row.wrong(
@@ -67,7 +68,8 @@ def _ranks_of(row: Fields) -> list[float]:
     """Return a number per response, the smallest for the best one."""
     if row.get("ranks") is not None:
         return list(row.numbers("ranks"))
-    return [-score for score in row.numbers("scores")]
+    name = "ratings" if row.get("ratings") is not None else "scores"
+    return [-score for score in row.numbers(name)]
 
 
 def _objects(row: Fields, column: str) -> tuple[Turns, list[str], list[float]]:
