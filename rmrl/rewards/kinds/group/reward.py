@@ -33,6 +33,7 @@ from rmrl.rewards.kinds.group.comparisons import (
     win_rates,
 )
 from rmrl.rewards.kinds.group.judge import GroupJudge, JudgeSettings
+from rmrl.rewards.kinds.group.own_turns import with_own_turns
 from rmrl.rewards.kinds.group.votes import Outcome
 from rmrl.rewards.kinds.judge.asked import asking_problem
 from rmrl.rewards.kinds.judge.asking import conversation_text
@@ -177,6 +178,7 @@ class GroupReward(Kind):
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         """One score per item, from the games against the others of its group. A response that is
         alone in it is `skipped`."""
+        items = with_own_turns(items)
         tables = self._tables(items)
         if self._options.how == "listwise":
             await self._rank(tables, items)
@@ -204,6 +206,7 @@ class GroupReward(Kind):
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """The judge's input of the first comparison of each item, empty for an item without one."""
+        items = with_own_turns(items)
         comparisons: list[tuple[int, ...]] = []
         for table in self._tables(items):
             orders: list[tuple[int, ...]] = []

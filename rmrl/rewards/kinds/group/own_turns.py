@@ -1,0 +1,52 @@
+"""Responses whose conversations part before the last turn, so that a comparison shows each with its
+own turns."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Sequence
+
+from rmrl.types import Message, Messages, ScoreItem
+
+
+def with_own_turns(items: Sequence[ScoreItem]) -> list[ScoreItem]:
+    """Return the items. Where prompts differ within a group, the turns that all of them begin with
+    are the prompt, and the others stand before each response with their roles."""
+    groups: defaultdict[int, list[Messages]] = defaultdict(list)
+    for item in items:
+        groups[item.group].append(_turns(item.rm_prompt))
+    shared: dict[int, int] = {}
+    for group, prompts in groups.items():
+        if any(prompt != prompts[0] for prompt in prompts):
+            shared[group] = _shared(prompts)
+    return [_parted(item, shared[item.group]) if item.group in shared else item for item in items]
+
+
+def _turns(prompt: str | Messages) -> Messages:
+    if isinstance(prompt, str):
+        return ({"role": "user", "content": prompt},)
+    return tuple(prompt)
+
+
+def _shared(prompts: Sequence[Messages]) -> int:
+    """Return how many turns all prompts begin with."""
+    for count, turns in enumerate(zip(*prompts, strict=False)):
+        if any(turn != turns[0] for turn in turns):
+            return count
+    return min(map(len, prompts))
+
+
+def _parted(item: ScoreItem, shared: int) -> ScoreItem:
+    """Return the item with `shared` turns as its prompt."""
+    prompt = _turns(item.rm_prompt)
+    own: list[Message] = [*prompt[shared:], {"role": "assistant", "content": ""}]
+    before = "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in own)
+    return dataclasses.replace(
+        item,
+        rm_prompt=prompt[:shared] or "",
+        response=before + item.response,
+        tool_results=[
+            (len(before) + first, len(before) + last) for first, last in item.tool_results
+        ],
+    )
