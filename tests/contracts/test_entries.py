@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rmrl.errors import ConfigError
+from rmrl.rewards.entries.section import NAMES, SHARED_KEYS, check_names
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.transforms import TRANSFORMS, parse_transforms
 from tests.rewards.parts import problems_of
@@ -59,3 +60,13 @@ def test_a_transform_refuses_what_its_entries_cannot_be(kind: str) -> None:
         for value in OTHERS.get(type(default_of(field)), ()):
             with pytest.raises(ConfigError, match=rf"transform\.{field.name}="):
                 parse_transforms({"kind": kind, field.name: value}, "transform")
+
+
+@pytest.mark.parametrize("name", list(NAMES))
+def test_a_shared_entry_that_is_a_name_refuses_anything_else(name: str) -> None:
+    for value in (*LISTS, *MAPPINGS, 0.5, True, math.nan):
+        with pytest.raises(ConfigError, match=rf"reward\.specs\.x\.{name}="):
+            check_names({name: value, "of_the_kind": value}, "reward.specs.x")
+    check_names(dict.fromkeys(SHARED_KEYS), "reward.specs.x")
+    # A number picks rm_prompt_<number>.
+    check_names({"rm_prompt": 0, name: "x"}, "reward.specs.x")

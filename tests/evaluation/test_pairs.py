@@ -79,6 +79,7 @@ def read(row: dict[str, Any], *, needs_texts: bool = True) -> Item:
             {0},
         ),
         ({"chosen": f"{HH} good", "rejected": f"{HH} bad"}, (USER,), {0}),
+        ({"chosen": f"{HH} good\n\nHuman: And?", "rejected": f"{HH} bad"}, (USER,), {0}),
         ({"prompt": HH, "response_a": "good", "response_b": "bad", "label": "B"}, (USER,), {1}),
         (
             {"context": [USER], "response1": "good", "response2": "bad", "overall_preference": 3},

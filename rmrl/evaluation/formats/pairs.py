@@ -214,15 +214,21 @@ def _of_conversations(
 def _common_start(better: str, worse: str) -> LabelledPair:
     """Split two texts: dialogues before their last turns, others behind the last line end that they
     share. Without one the prompt is empty."""
-    dialogues = (dialogue_turns(better), dialogue_turns(worse))
-    if all(turns and turns[-1]["role"] == "assistant" for turns in dialogues):
-        first, second = dialogues
+    first, second = (_answered(dialogue_turns(text)) for text in (better, worse))
+    if first and second:
         responses = (first[-1]["content"], second[-1]["content"])
         return _of_conversations(first[:-1], second[:-1], responses, good=_FIRST)
     same = list(map(eq, better, worse))
     start = better[: same.index(False) if False in same else len(same)]
     cut = start.rfind("\n") + 1
     return LabelledPair(start[:cut].strip(), (better[cut:], worse[cut:]), _FIRST)
+
+
+def _answered(turns: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return a dialogue up to its last answer: some of HH's go on with a question."""
+    while turns and turns[-1]["role"] == "user":
+        turns = turns[:-1]
+    return turns
 
 
 def _item(row: Fields, labelled: LabelledPair, *, subset: str) -> Item:

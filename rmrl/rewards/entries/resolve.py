@@ -34,7 +34,7 @@ from rmrl.rewards.dropins.dropin import (
 from rmrl.rewards.entries.build import build_spec
 from rmrl.rewards.entries.names import Component, named_rewards
 from rmrl.rewards.entries.presets import preset_entries, with_defaults
-from rmrl.rewards.entries.section import SHARED_KEYS, Surroundings
+from rmrl.rewards.entries.section import SHARED_KEYS, Surroundings, check_names
 from rmrl.rewards.entries.watching import watch_problems
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.specs.spec import RewardSpec
@@ -228,6 +228,7 @@ def _resolve(
             f"{where}={section!r}: give entries such as {where}.path=<checkpoint>; known:"
             f" {', '.join(SHARED_KEYS)}"
         )
+    check_names(section or {}, where)
     preset = ""
     if section and section.get("preset"):
         preset = str(section["preset"])

@@ -27,6 +27,7 @@ from rmrl.rewards.kinds.shared.truncation import WAYS
 from rmrl.rewards.reads.setting import Reads
 from rmrl.rewards.remote import DECISION_WIRES
 from rmrl.rewards.remote.spec import HTTPSpec
+from rmrl.rewards.specs.entry_types import advice, fits
 from rmrl.rewards.specs.spec import OnMissing
 from rmrl.rewards.specs.values import (
     component_names,
@@ -45,6 +46,12 @@ SHARED_KEYS = (
     "preset",
 )  # fmt: skip
 """Entries that every kind has. Each kind's `Options` has further entries."""
+_TEXT = str | None
+NAMES: Mapping[str, Any] = {
+    "kind": _TEXT, "path": _TEXT, "adapter": _TEXT, "function": _TEXT, "preset": _TEXT,
+    "rm_prompt": str | int | None,
+}  # fmt: skip
+"""Shared entries that are names, with their types. The others have readers of their own."""
 _ENGINE_KEYS = tuple(f.name for f in dataclasses.fields(RewardEngineConfig))
 
 
@@ -87,6 +94,17 @@ class Surroundings:
                 f" {where}.path=<folder or hub id>, such as the one that `rmrl export` writes"
             )
         return self.policy.path
+
+
+def check_names(entries: Mapping[str, Any], where: str) -> None:
+    """Raise ConfigError for other values than names in NAMES."""
+    problems = [
+        f"{where}.{key}={value!r}: {advice(value, NAMES[key])}"
+        for key, value in entries.items()
+        if key in NAMES and not fits(value, NAMES[key])
+    ]
+    if problems:
+        raise ConfigError(problems)
 
 
 def names_policy(entry: str) -> bool:

@@ -94,6 +94,11 @@ def transcript(item: ScoreItem) -> TurnsText:
         lines = [begun["content"]] * bool(begun["content"]) + call_lines(begun)
         whole: Any = {**begun, "content": "\n".join(lines) + item.response, "tool_calls": None}
         turns = (*turns[: first - 1], whole)
+    return turns_text(turns)
+
+
+def turns_text(turns: Messages) -> TurnsText:
+    """Return turns as one text, each below its heading."""
     blocks: list[tuple[str, str, bool]] = []
     for message in turns:
         turn: Mapping[str, Any] = message

@@ -7,12 +7,13 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 
-from rmrl.types import Message, Messages, ScoreItem
+from rmrl.rewards.reads.turns import JOINT, inert, turns_text
+from rmrl.types import Messages, ScoreItem
 
 
 def with_own_turns(items: Sequence[ScoreItem]) -> list[ScoreItem]:
     """Return the items. Where prompts differ within a group, the turns that all of them begin with
-    are the prompt, and the others stand before each response with their roles."""
+    are the prompt, and the others stand before each response as in a transcript."""
     groups: defaultdict[int, list[Messages]] = defaultdict(list)
     for item in items:
         groups[item.group].append(_turns(item.rm_prompt))
@@ -40,13 +41,14 @@ def _shared(prompts: Sequence[Messages]) -> int:
 def _parted(item: ScoreItem, shared: int) -> ScoreItem:
     """Return the item with `shared` turns as its prompt."""
     prompt = _turns(item.rm_prompt)
-    own: list[Message] = [*prompt[shared:], {"role": "assistant", "content": ""}]
-    before = "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in own)
+    own = turns_text(prompt[shared:])
+    before = f"{own.text}{JOINT * bool(own.text)}[assistant]\n"
+    # A part may be a transcript itself, whose headings stay.
+    response = item.response if item.whole is not None else inert(item.response)
+    places = [(len(before) + first, len(before) + last) for first, last in item.tool_results]
     return dataclasses.replace(
         item,
         rm_prompt=prompt[:shared] or "",
-        response=before + item.response,
-        tool_results=[
-            (len(before) + first, len(before) + last) for first, last in item.tool_results
-        ],
+        response=before + response,
+        tool_results=[*own.results, *places],
     )
