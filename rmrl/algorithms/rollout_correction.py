@@ -169,11 +169,12 @@ def _check(settings: RolloutCorrectionConfig) -> None:
             f"{where}.rollout_is_outside: nothing named '{settings.rollout_is_outside}'"
             f"{did_you_mean(settings.rollout_is_outside, OUTSIDE)}"
         )
-    if not problems and _rejection_bounds(settings)[0] > settings.rollout_rs_threshold:
+    if settings.rollout_rs is not None and not problems:
         low, high = _rejection_bounds(settings)
-        problems.append(
-            f"{where}.rollout_rs_threshold_lower={low:g} is above rollout_rs_threshold={high:g}:"
-            " everything would be rejected"
-        )
+        if low > high:
+            problems.append(
+                f"{where}.rollout_rs_threshold_lower={low:g} is above"
+                f" rollout_rs_threshold={high:g}: everything would be rejected"
+            )
     if problems:
         raise ConfigError(problems)

@@ -171,6 +171,9 @@ def test_bad_settings_are_refused_together():
     assert len(caught.value.problems) == 3
     with pytest.raises(ConfigError, match=r"rs_threshold_lower=2 .*rs_threshold=0\.5"):
         corrected(rollout_rs="token", rollout_rs_threshold=0.5)
+    # Without rejection its bounds are not read, as in the check before the start.
+    corrected(rollout_is="token", rollout_rs_threshold=0.5)
+    corrected(rollout_is="token", rollout_rs_threshold_lower=3.0)
 
 
 def test_divergences_of_ratios_whose_logarithms_do_not_cancel():
