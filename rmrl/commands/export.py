@@ -74,13 +74,13 @@ class Export(Command[ExportConfig, ExportConfig, "Exported"]):
                 f"out={out} exists already: give another folder, or overwrite=true to replace it"
             )
         from rmrl.models.checkpoint_inspect import local_checkpoint
-        from rmrl.trainer.checkpoint import MANIFEST, verify
 
         for key in ("reward_model", "base"):
             if getattr(settings, key) is not None:
                 local_checkpoint(getattr(settings, key), key)
         if settings.reward_model is not None:
             return settings
+        from rmrl.trainer.checkpoint import MANIFEST, verify
 
         checkpoint = Path(settings.checkpoint or "").expanduser()
         for sealed in (checkpoint, checkpoint.parent):

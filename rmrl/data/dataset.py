@@ -24,6 +24,7 @@ _log = logging.getLogger(__name__)
 
 Split = Literal["train", "val"]
 _BAR_AFTER_S = 3.0
+"""Time from which a progress bar is displayed."""
 _END_TOKENS = 16
 """Tokens of a prompt's end in which the mark of a thinking block is looked for."""
 

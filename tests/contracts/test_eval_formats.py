@@ -119,9 +119,11 @@ def test_the_source_of_the_layout_is_named(name: str) -> None:
     assert not dataclasses.is_dataclass(form)
 
 
-@pytest.mark.parametrize("pair", [[0, 2], [0, 4], [0], "01", [True, 1.5]])
-def test_ppes_pairs_are_of_a_right_and_a_wrong_response(tmp_path: Path, pair: object) -> None:
-    row = {**ROWS["ppe"][0], "sampled_conflict_pairs": [pair]}
+@pytest.mark.parametrize(
+    "pairs", [[[0, 2]], [[0, 4]], [[0]], ["01"], [[True, 1.5]], 5, "01", {"0": 1}]
+)
+def test_ppes_pairs_are_of_a_right_and_a_wrong_response(tmp_path: Path, pairs: object) -> None:
+    row = {**ROWS["ppe"][0], "sampled_conflict_pairs": pairs}
     path = write_lines(tmp_path / "rows.jsonl", [row])
     with pytest.raises(DataError, match="need pairs of a right and a wrong response"):
         read_items(str(path), FORMATS["ppe"](), {})

@@ -31,7 +31,8 @@ class PPE(Format):
         scores = row.numbers("scores")
         subset = str(row.get("subset", "all"))
         comparisons: list[Comparison] = []
-        for pair in row.need(_PAIRS):
+        pairs = row.need(_PAIRS)
+        for pair in pairs if isinstance(pairs, list) else [pairs]:
             good = _better(pair, scores)
             if good is None:
                 need = f"pairs of a right and a wrong response, numbers from 0 to {len(scores) - 1}"

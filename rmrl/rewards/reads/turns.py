@@ -41,6 +41,13 @@ class TurnsText:
     """The tools' results as places in the text."""
 
 
+def prompt_turns(prompt: str | Messages) -> list[Message]:
+    """Return a prompt as turns: a string is one user turn."""
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}]
+    return list(prompt)
+
+
 def conversation_of(item: ScoreItem) -> tuple[Messages, int]:
     """Return prompt and response as turns, and the number of the response's first turn. A response
     that is a text is one turn."""

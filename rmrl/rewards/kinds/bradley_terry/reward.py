@@ -30,6 +30,7 @@ from rmrl.rewards.kinds.shared.rendering import (
 )
 from rmrl.rewards.kinds.shared.truncation import pooling_limit, with_cuts
 from rmrl.rewards.kinds.shared.untrusted import neutraliser
+from rmrl.rewards.reads.turns import prompt_turns
 from rmrl.rewards.specs.labels import LabelReading, both_problems
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Message, ScoreItem, ScoreResult
@@ -128,7 +129,7 @@ def conversations(
     turns: list[Any] = []
     for item in items:
         answer: Message = {"role": "assistant", "content": neutral(item.response)}
-        turns.append([*prompt_turns(item), answer])
+        turns.append([*prompt_turns(item.rm_prompt), answer])
     return turns
 
 
@@ -218,13 +219,6 @@ def scalar_result(output: ValueOutput, value: Any, read: Rendered) -> ScoreResul
     if output.extra:
         raw_text = ", ".join(f"{name} {number:.6g}" for name, number in output.extra)
     return ScoreResult(value=verdict.value, extra=extra, raw_text=raw_text, **shared)
-
-
-def prompt_turns(item: ScoreItem) -> list[Message]:
-    """The rm_prompt as turns: a string is one user turn."""
-    if isinstance(item.rm_prompt, str):
-        return [{"role": "user", "content": item.rm_prompt}]
-    return list(item.rm_prompt)
 
 
 def prompt_text(item: ScoreItem) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rmrl.rewards.kinds.bradley_terry.reward import prompt_text, prompt_turns
+from rmrl.rewards.kinds.bradley_terry.reward import prompt_text
+from rmrl.rewards.reads.turns import prompt_turns
 from rmrl.types import ScoreItem
 
 INTRODUCTION = "A critique of the reply above:\n"
@@ -22,6 +23,6 @@ def scorer_reads(
         if tokenizer.chat_template:
             reply = {"role": "assistant", "content": response}
             remark = {"role": "user", "content": INTRODUCTION + critique}
-            read = [*prompt_turns(item), reply, remark]
+            read = [*prompt_turns(item.rm_prompt), reply, remark]
         reads.append(read)
     return reads

@@ -7,7 +7,7 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 
-from rmrl.rewards.reads.turns import JOINT, inert, turns_text
+from rmrl.rewards.reads.turns import JOINT, inert, prompt_turns, turns_text
 from rmrl.types import Messages, ScoreItem
 
 
@@ -16,18 +16,12 @@ def with_own_turns(items: Sequence[ScoreItem]) -> list[ScoreItem]:
     are the prompt, and the others stand before each response as in a transcript."""
     groups: defaultdict[int, list[Messages]] = defaultdict(list)
     for item in items:
-        groups[item.group].append(_turns(item.rm_prompt))
+        groups[item.group].append(prompt_turns(item.rm_prompt))
     shared: dict[int, int] = {}
     for group, prompts in groups.items():
         if any(prompt != prompts[0] for prompt in prompts):
             shared[group] = _shared(prompts)
     return [_parted(item, shared[item.group]) if item.group in shared else item for item in items]
-
-
-def _turns(prompt: str | Messages) -> Messages:
-    if isinstance(prompt, str):
-        return ({"role": "user", "content": prompt},)
-    return tuple(prompt)
 
 
 def _shared(prompts: Sequence[Messages]) -> int:
@@ -40,7 +34,7 @@ def _shared(prompts: Sequence[Messages]) -> int:
 
 def _parted(item: ScoreItem, shared: int) -> ScoreItem:
     """Return the item with `shared` turns as its prompt."""
-    prompt = _turns(item.rm_prompt)
+    prompt = prompt_turns(item.rm_prompt)
     own = turns_text(prompt[shared:])
     before = f"{own.text}{JOINT * bool(own.text)}[assistant]\n"
     # A part may be a transcript itself, whose headings stay.
@@ -48,7 +42,7 @@ def _parted(item: ScoreItem, shared: int) -> ScoreItem:
     places = [(len(before) + first, len(before) + last) for first, last in item.tool_results]
     return dataclasses.replace(
         item,
-        rm_prompt=prompt[:shared] or "",
+        rm_prompt=tuple(prompt[:shared]) or "",
         response=before + response,
         tool_results=[*own.results, *places],
     )

@@ -10,7 +10,8 @@ from rmrl.rewards.kinds.process.frame import frame_of, plain_frame
 from rmrl.rewards.kinds.process.parts import Parts, tagged_pieces
 from rmrl.rewards.kinds.process.steps import tokens_of_parts
 from rmrl.rewards.kinds.shared.tokenizing import Rendered
-from rmrl.types import Message, ScoreItem
+from rmrl.rewards.reads.turns import prompt_turns
+from rmrl.types import ScoreItem
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,11 +34,7 @@ def step_input(
     """Return a response's input, and the place in it at which each step is read. The input is empty
     where a step has no token. `where`: the reward, for messages."""
     prompt = item.rm_prompt if parts.prompt is None else parts.prompt
-    turns: list[Message]
-    if isinstance(prompt, str):
-        turns = [{"role": "user", "content": prompt}]
-    else:
-        turns = list(prompt)
+    turns = prompt_turns(prompt)
     if tokenizer.chat_template:
         frame = frame_of(turns, tokenizer, where=where)
     else:

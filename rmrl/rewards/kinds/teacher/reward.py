@@ -22,11 +22,11 @@ import numpy as np
 from rmrl.config.schema.fields import choice, not_negative
 from rmrl.inference.reward_engine_base import LogprobsOutput, LogprobsRequest, Runner
 from rmrl.rewards.dropins.dropin import DropIn
-from rmrl.rewards.kinds.bradley_terry.reward import prompt_turns
 from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.kinds.shared.context import KindContext
 from rmrl.rewards.kinds.shared.inputs import PART_ROWS, answers_in_parts
 from rmrl.rewards.kinds.shared.tokenizing import Rendered, tokenize_all
+from rmrl.rewards.reads.turns import prompt_turns
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import ScoreItem, ScoreResult
 
@@ -133,7 +133,7 @@ class TeacherReward(Kind):
             tokenizer = tokenizer or self._tokenizer()
             turns = list(item.messages)
             if self._options.prompt == "rm_prompt":
-                turns = prompt_turns(item)
+                turns = prompt_turns(item.rm_prompt)
             if tokenizer.chat_template:
                 texts.append(turns)
             else:
