@@ -19,7 +19,7 @@ from rmrl.inference.reward_engine_base import Runner
 from rmrl.offline.rewards import AsyncRewards
 from rmrl.reward_training.check_reward_training import CheckedRewardTraining, with_split
 from rmrl.reward_training.example import Example
-from rmrl.reward_training.readings.critique_turn import CritiqueTurn
+from rmrl.reward_training.readings.critique_turn import CritiqueTurn, talk_of
 from rmrl.rewards.kinds.bradley_terry.reward import BradleyTerryReward
 from rmrl.rewards.kinds.critique.reward import Critique, CritiqueReward
 from rmrl.rewards.kinds.critique.scorer_reads import scorer_reads
@@ -60,11 +60,11 @@ class CritiqueWriter(CritiqueReward):
 
 
 class GivenCritiques(BradleyTerryReward):
-    """A scalar model behind critiques that the rows bring: extra_info.critiques, {response:
+    """A scalar model behind critiques that the rows bring: extra_info.critiques, {conversation:
     critique}."""
 
     def _conversations(self, items: Sequence[ScoreItem], tokenizer: Any, neutral: Any) -> list[Any]:
-        critiques = [neutral(item.extra_info["critiques"][item.response]) for item in items]
+        critiques = [neutral(item.extra_info["critiques"][talk_of(item)]) for item in items]
         responses = [neutral(item.response) for item in items]
         return scorer_reads(items, responses, critiques, tokenizer)
 

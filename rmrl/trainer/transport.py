@@ -50,11 +50,14 @@ def _against_ipc(config: Config, plan: MemoryPlan) -> str:
     if any("expandable_segments:True" in os.environ.get(name, "") for name in _ALLOCATOR_SETTINGS):
         return "expandable segments cannot be shared between processes everywhere"
     coming = transfer_bytes(config)
-    training = next(claim for claim in plan.claims if claim.who == "training")
+    # Rewards' claims have a place. Some reward may be named "rollout".
+    policy = [claim for claim in plan.claims if claim.place is None]
+    training = next(claim for claim in policy if claim.who == "training")
     for device in training.devices:
         needed = coming + training.held_bytes
         for claim in plan.claims:
-            if device in claim.devices and claim.who not in ("training", "rollout"):
+            counted = claim in policy and claim.who in ("training", "rollout")
+            if device in claim.devices and not counted:
                 needed += claim.away_bytes
         if needed > plan.budgets[device]:
             return (

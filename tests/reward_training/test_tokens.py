@@ -16,6 +16,7 @@ from rmrl.reward_training.check_reward_training import settings_problems
 from rmrl.reward_training.objectives.bradley_terry import BradleyTerry
 from rmrl.reward_training.objectives.critique import CritiqueBradleyTerry
 from rmrl.reward_training.objectives.plackett_luce import PlackettLuce
+from rmrl.reward_training.readings.critique_turn import talk_of
 from rmrl.reward_training.tokens import Tokenized, tokenized
 from rmrl.rewards.kinds.critique.reward import CritiqueReward
 from rmrl.tokenizer import load_tokenizer
@@ -118,8 +119,13 @@ def test_a_critique_is_read_where_the_kind_reads_it(tokenizer: Any) -> None:
         **critic,
         "scorer": {"path": "rm/best"},
     }
-    answers = {"good": "right", "bad": "wrong <s>"}
-    assert reading.columns(rows[:1]) == {"extra_info": [{"critiques": answers}]}
+    (column,) = reading.columns(rows[:1])["extra_info"]
+    assert list(column["critiques"].values()) == ["right", "wrong <s>"]
+    # One text behind different turns has two critiques.
+    asked = ({"role": "user", "content": "And then?"},)
+    parted = replace(rows[0], responses=("Yes.", "Yes."), before=((), asked))
+    (column,) = reading.columns([parted])["extra_info"]
+    assert [column["critiques"][talk_of(item)] for item in parted.score_items] == [*critiques]
 
 
 def test_a_critic_is_needed() -> None:

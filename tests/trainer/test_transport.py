@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
+from rmrl.cluster.memory_plan import Claim, MemoryPlan
 from rmrl.config.schema import Config
 from rmrl.inference.vllm import compat
 from rmrl.models.checkpoint_inspect import tensor_headers, weight_bytes
@@ -127,3 +128,25 @@ def test_ipc_needs_room_for_both_sides_at_once(
     assert chosen(config, budget_bytes=enough) == "ipc"
     assert chosen(config, budget_bytes=enough - 1) == "file"
     assert "at the same time, and it has" in caplog.messages[0]
+
+
+def test_a_reward_named_rollout_needs_its_room_too(tiny_llama: Path) -> None:
+    config = config_of(tiny_llama)
+    enough = memory_plan(
+        config, [], device="cuda", budget_bytes=80 * GIB, extras=Extras(), gpu_bytes=80 * GIB
+    )
+    training = next(claim for claim in enough.claims if claim.who == "training")
+    reward = Claim(
+        who="rollout",
+        what="a judge, asleep",
+        awake_bytes=GIB,
+        away_bytes=1,
+        when=("score",),
+        devices=training.devices,
+        place="",
+    )
+    needed = training.held_bytes + transfer_bytes(config)
+    for room, transport in ((needed, "file"), (needed + 1, "ipc")):
+        budgets = dict.fromkeys(training.devices, room)
+        plan = MemoryPlan([*enough.claims, reward], budgets)
+        assert chosen_transport(config, plan, device="cuda") == transport

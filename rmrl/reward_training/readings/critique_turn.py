@@ -12,6 +12,8 @@ from rmrl.reward_training.readings.last_token import LastToken
 from rmrl.reward_training.readings.reading import Row
 from rmrl.rewards.kinds.critique.scorer_reads import scorer_reads
 from rmrl.rewards.kinds.shared.untrusted import neutraliser
+from rmrl.rewards.reads.turns import prompt_turns, turns_text
+from rmrl.types import Message, ScoreItem
 
 GIVEN = "rmrl.reward_training.critics:GivenCritiques"
 
@@ -63,5 +65,14 @@ score = model(**tokens).logits[0]
 
     def columns(self, examples: Sequence[Example]) -> dict[str, list[Any]]:
         """Return each response's critique."""
-        pairs = [dict(zip(each.responses, each.critiques, strict=True)) for each in examples]
-        return {"extra_info": [{"critiques": each} for each in pairs]}
+        by_talk = [
+            dict(zip(map(talk_of, each.score_items), each.critiques, strict=True))
+            for each in examples
+        ]
+        return {"extra_info": [{"critiques": each} for each in by_talk]}
+
+
+def talk_of(item: ScoreItem) -> str:
+    """Return the text that a critique is about. Equal responses behind other turns differ."""
+    reply: Message = {"role": "assistant", "content": item.response}
+    return turns_text((*prompt_turns(item.rm_prompt), reply)).text

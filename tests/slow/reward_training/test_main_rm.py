@@ -309,6 +309,15 @@ def test_critiques_are_written_once_and_read_by_the_critique_kind(
             {"role": "system", "content": "Answer yes."},
             {"role": "user", "content": row["prompt"]},
         ]
+    for row in talks[::2]:
+        # The last turns are one text; the turns before them are not.
+        for side in ("chosen", "rejected"):
+            spoken = [row[side], "Sure?", "I am."]
+            roles = ("assistant", "user", "assistant")
+            row[side] = row["prompt"] + [
+                {"role": role, "content": text} for role, text in zip(roles, spoken, strict=True)
+            ]
+        del row["prompt"]
     rows = write_rows(tmp_path / "pairs.jsonl", talks)
     out = tmp_path / "out"
     arguments = words(
