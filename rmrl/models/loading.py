@@ -133,7 +133,11 @@ def recompute_layers(loaded: PreTrainedModel, *, every: int) -> None:
     """Let the first in every `every` layers recompute its activations in the backward pass, and so
     on. A model whose layers are not transformers' own recomputes them all, which needs less memory.
     """
-    loaded.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    # transformers before 5.24 has another name for it, of which later releases warn.
+    name = "activation_checkpointing_enable"
+    if not hasattr(loaded, name):
+        name = "gradient_checkpointing_enable"
+    getattr(loaded, name)({"use_reentrant": False})
     layers = [
         module for module in loaded.modules() if isinstance(module, GradientCheckpointingLayer)
     ]
