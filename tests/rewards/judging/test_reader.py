@@ -45,6 +45,43 @@ def test_the_last_mention_is_not_taken_for_the_verdict():
 
 
 @pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("I'd initially rate it 9/10. However, due to the error, I lower it to 5/10.", 5),
+        ("Score: 9/10. Line 3 is wrong, so I am lowering it from 9/10 to 5/10.", 5),
+        ("Score: 8. I would raise it to 10 with more sources.", 8),
+        ("I'd give it an 8; I would raise it to 10 with more sources.", 8),
+        ("Therefore, a score of 8 is warranted.", 8),
+        ("Puntuación: 7 de 10", 7),
+    ],
+)
+def test_a_score_that_is_lowered_or_warranted(text: str, verdict: float):
+    assert last_number(text, 1, 10) == verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("Therefore, I believe that Assistant A provides the better answer.", "A"),
+        ("Assistant A does not provide a better answer.", None),
+        ("Both are fine, but I prefer the latter.", None),
+        ("Preference: A ~ B", "tie"),
+        ("Preference: A = B", "tie"),
+        ("The winner is Response A/B", None),
+        ("My final verdict is: [[C]]", "tie"),
+    ],
+)
+def test_a_better_answer_and_signs_of_a_tie(text: str, verdict: str | None):
+    assert last_choice(text, PAIR) == verdict
+
+
+def test_a_third_letter_is_no_tie_where_it_may_be_a_choice():
+    assert last_choice("[[C]]", ["A", "B"]) is None
+    assert last_choice("[[C]]", ["A", "B", "C", "tie"]) == "C"
+    assert last_choice("[[3]]", ["1", "2", "tie"]) == "tie"
+
+
+@pytest.mark.parametrize(
     ("text", "form"),
     [
         ("[[A]]", "marked"),
