@@ -7,7 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
-from rmrl.rewards.judging.choices import MENTION, PRIVATE, Choices, Marked, Undecided, plain
+from rmrl.rewards.judging.choices import (
+    IDENTIFIER,
+    MENTION,
+    PRIVATE,
+    SIDE_SCORE,
+    Choices,
+    Marked,
+    Undecided,
+    plain,
+)
+from rmrl.rewards.judging.json_fields import numbers_of
 from rmrl.rewards.judging.levels import PLAIN, Reader
 from rmrl.rewards.judging.patterns import Pattern, table
 from rmrl.rewards.judging.reading import Candidate, Reading, decide
@@ -54,7 +64,25 @@ class ChoiceReader(Reader[str]):
             yield Candidate(content, 0, len(content), "marked", 1)
         yield from super().marks(marked, cut=cut)
 
+    def in_json(self, view: str) -> Reading[str] | None:
+        """Read a verdict's field, or else both sides' scores: {"scores": {"A": 8, "B": 6}}."""
+        reading = super().in_json(view)
+        if reading is not None or "{" not in view:
+            return reading
+        candidates: list[Candidate[str]] = []
+        for scores in numbers_of(view):
+            pairs = [(self._choices.of_match(SIDE_SCORE.fullmatch(n)), scores[n]) for n in scores]
+            sides = [(side, score) for side, score in pairs if side in self._choices.sides]
+            if len(sides) == 2 and len(dict(sides)) == len(self._choices.sides):
+                (one, first), (other, second) = sides
+                verdict = self._of_scores(first, second, (str(one), str(other)))
+                candidates.append(Candidate(verdict, 0, 0, "marked"))
+        return decide(candidates)
+
     def in_content(self, marked: Marked[str]) -> Reading[str] | None:
+        named = self._choices.of_match(IDENTIFIER.fullmatch(marked.text.strip(" .!\"'")))
+        if named is not None:
+            return Reading(named)
         if len(marked.text) <= _SHORT_CONTENT:
             marked = self._choices.with_identifiers(marked)
         bare = table()["bare line"]
@@ -121,7 +149,9 @@ class ChoiceReader(Reader[str]):
             verdict = self._of_scores(scores[0]["s1"], scores[1]["s1"], names)
             yield Candidate(verdict, start, scores[1].end(), "stated", PLAIN, pattern.name)
 
-    def _of_scores(self, first: str, second: str, names: Sequence[str]) -> str | None:
+    def _of_scores(
+        self, first: str | float, second: str | float, names: Sequence[str]
+    ) -> str | None:
         lead = float(first) - float(second)
         if lead == 0:
             return self._choices.of_undecided("tie")

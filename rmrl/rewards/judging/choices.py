@@ -51,9 +51,17 @@ _ARTICLE = re.compile(rf"\s+(?!(?:\w{{2,20}}ly\s+)?{_VERBS}\b)[a-z]")
 _STARTS = re.compile(r"(?:^|[.!?:;\n•|>\-–—。：])[\s\"'“‘(\[*#]*$")
 _LATEX = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textit|mathit)\{([^{}\n]{1,40})\}")
 _DECORATION = re.compile(r"</?(?:b|strong|i|em|u|br|p|span)\s?/?>|[*`]|__", re.IGNORECASE)
-_IDENTIFIER = re.compile(
-    rf"(?:{_NOUNS}|{_CHINESE_NOUNS})?\s*[(\[]?([A-Za-z]|[0-9]{{1,2}})[)\]]?", re.IGNORECASE
+IDENTIFIER = re.compile(
+    rf"(?:{_NOUNS}|{_CHINESE_NOUNS})?[\s_-]*[(\[]?(?P<id>[A-Z]|[0-9]{{1,2}})[)\]]?", re.IGNORECASE
 )
+"""A choice that is a letter or a number: "b", "response_b"."""
+SIDE_SCORE = re.compile(
+    rf"(?=.*(?:score|rating|grade|points))(?:(?:overall|final|total|scores?|ratings?|grades?|points"
+    rf"|of|for|{_NOUNS})[\s_-]?)*(?P<id>[A-Z]|[0-9]{{1,2}})"
+    rf"(?:[\s_-](?:overall|final|total|score|rating|grade|points))*",
+    re.IGNORECASE,
+)
+"""A field that holds one side's score: "score_a", "scores Response A"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +131,7 @@ class Choices:
         """The choices that are no tie."""
         for index, choice in enumerate(self.names):
             name = plain(choice).strip()
-            identifier = _IDENTIFIER.fullmatch(name)
+            identifier = IDENTIFIER.fullmatch(name)
             if identifier is not None:
                 self._ids.setdefault(identifier[1].upper(), index)
             elif name.casefold() not in undecided:
@@ -199,6 +207,10 @@ class Choices:
         if identifier in self.names:
             return identifier
         return dict(enumerate(self.names)).get(self._ids.get(identifier, -1))
+
+    def of_match(self, match: re.Match[str] | None) -> str | None:
+        """The choice that a match with IDENTIFIER or SIDE_SCORE names, in any case."""
+        return match and self.of_identifier(match["id"].upper())
 
     def of_undecided(self, kind: Undecided) -> str | None:
         """The choice for "tie", "both" or "neither"; None where it counts as no verdict."""

@@ -15,6 +15,8 @@ would take quadratic time."""
 _SEARCHED = 50_000
 """Number of characters, from the end, in which objects are searched: every brace that opens none
 costs time in proportion."""
+_LARGEST = 1e6
+"""No score is larger."""
 _SCALAR = (
     r'(-?[0-9]{1,15}(?:\.[0-9]{1,15})?(?![0-9.eE])|"(?:[^"\\\n]|\\.)*+"'
     r"|'(?:[^'\\\n]|\\.)*+'|true|false)"
@@ -75,6 +77,21 @@ def outermost_objects(view: str) -> Iterator[dict[str, Any]]:
             # A number of thousands of digits, or thousands of nested objects.
             end = at + 1_000
         at = view.find("{", end)
+
+
+def numbers_of(view: str) -> Iterator[dict[str, float]]:
+    """The numbers in each outermost object, by name. An object inside puts its own name in front:
+    "scores A"."""
+    for whole in outermost_objects(view[-_SEARCHED:]):
+        numbers: dict[str, float] = {}
+        left: list[tuple[str, dict[str, Any]]] = [("", whole)]
+        for lead, fields in left:
+            for name, content in fields.items():
+                if isinstance(content, dict):
+                    left.append((f"{name} ", cast("dict[str, Any]", content)))
+                elif type(content) in (int, float) and abs(content) < _LARGEST:
+                    numbers[lead + name] = float(content)
+        yield numbers
 
 
 def outermost_field(value: Any, names: re.Pattern[str]) -> Any:

@@ -75,7 +75,7 @@ class Reader(ABC, Generic[Value]):
             if reading is not None and reading.verdict is not None:
                 return reading
         for view in views(text, response, QUOTES_IN_JSON, prompt=prompt):
-            reading = self._in_json(strip_thinking(view)[0])
+            reading = self.in_json(strip_thinking(view)[0])
             if reading is not None:
                 return reading
         left_open = False
@@ -88,7 +88,8 @@ class Reader(ABC, Generic[Value]):
             return Reading(None, reason="cut off")
         return Reading(None, reason="no verdict")
 
-    def _in_json(self, view: str) -> Reading[Value] | None:
+    def in_json(self, view: str) -> Reading[Value] | None:
+        """Read the fields of JSON objects. None where none of them is a verdict."""
         if "{" not in view:
             return None
         contents = next(filter(None, (fields_of(view, names) for names in self.fields)), [])

@@ -75,6 +75,27 @@ def test_a_better_answer_and_signs_of_a_tie(text: str, verdict: str | None):
     assert last_choice(text, PAIR) == verdict
 
 
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ('{"winner": "model_a"}', "A"),
+        ('{"preferred_response": "assistant_b"}', "B"),
+        ("<verdict>b</verdict>", "B"),
+        ('{"scores": {"A": 8, "B": 6}}', "A"),
+        ('{"response_a_score": 8, "response_b_score": 9, "score": 7}', "B"),
+        ('{"Response A": {"score": 5}, "Response B": {"score": 5}}', "tie"),
+        ('{"score_a": 8, "score_b": 6, "winner": "B"}', "B"),
+        # A rank, an aspect, no number, and more digits than a float holds.
+        ('{"ranking": {"A": 1, "B": 2}}', None),
+        ('{"clarity": {"A": 1, "B": 2}}', None),
+        ('{"score_a": true, "score_b": 2}', None),
+        ('{"score_a": ' + "9" * 400 + ', "score_b": 2}', None),
+    ],
+)
+def test_lower_case_names_and_the_scores_of_both_sides(text: str, verdict: str | None):
+    assert last_choice(text, PAIR) == verdict
+
+
 def test_a_third_letter_is_no_tie_where_it_may_be_a_choice():
     assert last_choice("[[C]]", ["A", "B"]) is None
     assert last_choice("[[C]]", ["A", "B", "C", "tie"]) == "C"
