@@ -185,6 +185,12 @@ def test_the_page_is_in_step():
             ["+critic.optim.override_optimizer_config={adam_beta2:0.95,adam_eps:1e-6,optimizer_cpu_offload:True}"],
             ["critic.optim.betas=[0.9,0.95]", "critic.optim.eps=1e-06"],
         ),
+        # A section's new name has rows of its own.
+        (["critic.fsdp.seed=3", "critic.fsdp.fsdp_size=2"], ["critic.fsdp_config.fsdp_size=2"]),
+        (["critic.fsdp={fsdp_size: 2, seed: 3}"], ["critic.fsdp_config.fsdp_size=2"]),
+        (["critic.model.fsdp_config={}"], ["critic.fsdp_config={}"]),
+        (["critic.model.lora.rank=8"], ["critic.model.lora_rank=8"]),
+        (["trainer.v1.trainer_mode=sync", "trainer.v1.sampler.max_off_policy_threshold=8"], []),
         (["actor_rollout_ref.rollout.name=sglang_async"], ["actor_rollout_ref.rollout.name=sglang"]),
         (
             ["actor_rollout_ref.rollout.expert_parallel_size=8"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rmrl.config.command_line import Setting
@@ -70,7 +70,8 @@ def apply(settings: Sequence[Setting], table: Sequence[KeyFate] = TABLE) -> Appl
         if isinstance(setting.value, dict):
             entries = list(leaves(setting.key, setting.value))
         whole = fate_of(setting.key, table)
-        if all(fate_of(key, table) in (None, whole) for key, _ in entries):
+        moves = whole is not None and whole.target.endswith(".*") and bool(entries)
+        if not moves and all(fate_of(key, table) in (None, whole) for key, _ in entries):
             single.append(setting)
             continue
         # Entries of the mapping have rows of their own: one override for each.
@@ -101,7 +102,8 @@ def _record(setting: Setting, row: KeyFate | None, results: dict[str, Converted]
 
     `results`: each conversion's output by its name.
     """
-    if row is None or (row.fate == "renamed" and isinstance(setting.value, dict)):
+    section = row is not None and row.target.endswith(".*")
+    if row is None or (row.fate == "renamed" and isinstance(setting.value, dict) and not section):
         return Record(setting=setting, fate="same", becomes=(setting.text,))
     if not setting.plain and row.fate != "renamed":
         problem = f"{setting.text}: a sweep and a deletion need a key of rmrl; {row.why}"
@@ -112,7 +114,13 @@ def _record(setting: Setting, row: KeyFate | None, results: dict[str, Converted]
         return Record(setting=setting, fate="no effect")
     if row.fate == "renamed":
         # The key exists in the schema here, so the + that verl needs for a new one is dropped.
-        text = setting.text.lstrip("+").replace(setting.key, row.renamed(setting.key), 1)
+        key = row.renamed(setting.key)
+        text = setting.text.lstrip("+").replace(setting.key, key, 1)
+        # A section's new name may have rows below it.
+        below = fate_of(key, TABLE)
+        if below is not None and below.fate != "converted":
+            moved = _record(replace(setting, key=key, text=text), below, results)
+            return replace(moved, setting=setting)
         return Record(setting=setting, fate="renamed", becomes=(text,), why=row.why)
     why = row.why if row.fate == "no effect" else f"{setting.key}={setting.value}: {row.why}"
     return Record(setting=setting, fate=row.fate, why=why)
