@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 
 from rmrl.config.compat import shape_rules, start_from_rules
 from rmrl.config.compat.use import needs_rule_of_source
@@ -16,9 +17,20 @@ RULES: dict[str, str] = {
     "DigitalLearningGmbH/MATH-lighteval": "math_verify",
     "HuggingFaceH4/MATH-500": "math_verify",
     "GAIR/LIMR": "math_verify",
+    "math": "math_verify",
+    "math_dapo": "math_verify",
+    "math_dapo_reasoning": "math_verify",
+    "aime*": "math_verify",
+    "numina_*": "math_verify",
     "rider": "rider_format",
 }
-"""data_source -> file of reward_functions/."""
+"""data_source -> file of reward_functions/. A key that ends in * stands for all sources that begin
+like it."""
+
+
+def rule_of(source: str) -> str | None:
+    """Return the rule for a data_source, None where there is none."""
+    return next((RULES[key] for key in RULES if fnmatchcase(source, key)), None)
 
 
 def rules_are_needed(config: Config | ScoreConfig) -> bool:
@@ -31,7 +43,8 @@ def choose_rules_of(config: Config | ScoreConfig, sources: Iterable[str]) -> lis
     """Add the rules for `sources` to config.reward, in place. Return the notice lines. Raises
     ConfigError for sources without a rule."""
     distinct = sorted(set(sources))
-    unknown = [source or "(none)" for source in distinct if source not in RULES]
+    rules = {source: rule for source in distinct if (rule := rule_of(source)) is not None}
+    unknown = [source or "(none)" for source in distinct if source not in rules]
     older = needs_rule_of_source(config)
     without_rule = ", ".join(unknown[:5])
     available = ", ".join(RULES)
@@ -46,19 +59,20 @@ def choose_rules_of(config: Config | ScoreConfig, sources: Iterable[str]) -> lis
         raise ConfigError(
             f"reward.models is empty, and rows of data_source {without_rule} have no rule of their"
             f" own (there is one for {available}): name at least one reward, e.g."
-            " reward.models=[gsm8k]"
+            " reward.models=[gsm8k], or for programs with tests reward.models=[code]"
+            " reward.specs.code.kind=code"
         )
-    names = sorted({RULES[source] for source in distinct})
+    names = sorted(set(rules.values()))
     if older:
         sources_of: dict[str, list[str]] = {name: [] for name in names}
         for source in distinct:
-            sources_of[RULES[source]].append(source)
+            sources_of[rules[source]].append(source)
         return start_from_rules(config, sources_of)
     if len(names) == 1:
         config.reward.models = names
     lines: list[str] = []
     for source in distinct:
-        rule = RULES[source]
+        rule = rules[source]
         if len(names) > 1:
             config.reward.by_source[source] = {"models": [rule]}
         lines.append(f"no reward is named: rows of {source} are scored by the rule {rule}")

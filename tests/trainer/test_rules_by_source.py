@@ -46,6 +46,13 @@ def test_two_sources_have_a_rule_each(tmp_path: Path):
     }
 
 
+@pytest.mark.parametrize("source", ["math_dapo", "math", "aime2024", "aime_2025", "numina_cn_k12"])
+def test_sources_of_the_dapo_recipe_and_numina(tmp_path: Path, source: str):
+    config = config_of(tmp_path, ["math_dapo"], [source])
+    choose_rules(config)
+    assert config.reward.models == ["math_verify"]
+
+
 def test_a_source_without_a_rule_is_named(tmp_path: Path):
     config = config_of(tmp_path, ["openai/gsm8k", "mine", ""])
     with pytest.raises(
