@@ -19,17 +19,16 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
 
+REFERENCES = ("ground_truth", "answer", "solution")
+"""Names for the row's reference answer. Without one a row has none."""
 COLUMNS = (
-    "ground_truth",
-    "answer",
-    "solution",
+    *REFERENCES,
     "data_source",
     "extra_info",
     "finish_reason",
     "response_tokens",
 )
-"""Columns that a rule of TRL's form may name; entries of extra_info take precedence. The first
-three are the ground truth."""
+"""Columns that a rule of TRL's form may name; entries of extra_info take precedence."""
 LOGS = ("log_extra", "log_metric")
 """Functions that TRL passes. The values they are called with become extra columns."""
 OF_TRL = ("prompts", "completions", "completion_ids")
@@ -158,6 +157,8 @@ class InLists:
                 "needs trainer_state, and rules do not get the step here; change weights by step"
                 " with reward.weight_schedules"
             )
+        if set(missing) <= set(REFERENCES):
+            return f"needs {', '.join(missing)}, and this row has no reference answer"
         entries = ", ".join(map(str, offered["extra_info"])) or "none"
         return (
             f"needs {', '.join(missing)}, which this row does not have: a column is"
@@ -247,12 +248,10 @@ def swift_columns(columns: Mapping[str, Any], group: Sequence[Offered]) -> dict[
 
 def row_columns(offered: Offered) -> dict[str, Any]:
     """Return the columns that a row offers to a rule in TRL's form, see COLUMNS."""
-    columns: dict[str, Any] = {
-        name: offered.get("ground_truth") for name in ("ground_truth", "answer", "solution")
-    }
-    for name in COLUMNS:
-        if name in offered:
-            columns[name] = offered[name]
+    columns: dict[str, Any] = {name: offered[name] for name in COLUMNS if name in offered}
+    reference = columns.pop("ground_truth", None)
+    if reference is not None:
+        columns |= dict.fromkeys(REFERENCES, reference)
     for name, value in offered["extra_info"].items():
         columns[str(name)] = value
     return columns

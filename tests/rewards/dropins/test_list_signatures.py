@@ -55,6 +55,18 @@ def test_the_reference_has_three_names_and_extra_info_takes_precedence():
     assert "solution_str" not in columns
 
 
+def test_a_row_without_a_reference_has_none_of_its_columns():
+    def reward(completions: list[Any], solution: list[str]) -> list[float]:
+        return [float(solution[0] == completions[0])]
+
+    form = rule_form(reward, "here")
+    assert isinstance(form, InLists)
+    with pytest.raises(MisfitError, match="needs solution, and this row has no reference answer"):
+        form.call_group([{**offered("4", plain_text=True), "ground_truth": None}])
+    row = offered("4", plain_text=True, extra_info={"solution": "4"}) | {"ground_truth": None}
+    assert form.call_group([row]) == [1.0]
+
+
 def test_a_rule_that_takes_any_column_gets_no_tokens_and_no_logs():
     names: list[str] = []
 
