@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,18 +12,13 @@ from rmrl.rewards.dropins.verdict import RowError, check_verdict
 from rmrl.rewards.judging.parser import TIME_LIMIT_S, Parser
 from rmrl.rewards.judging.reader import read_choice
 from rmrl.rewards.judging.reading import EXPLANATIONS
+from rmrl.rewards.kinds.group.ranking import last_ranking
 from rmrl.rewards.kinds.judge.case import Case, Vote
 from rmrl.rewards.kinds.judge.samples import JudgeSample
 from rmrl.types import ScoreResult, Status
 
 CHOICES: Mapping[str, float] = {"A": 1.0, "B": 0.0, "tie": 0.5}
 """Verdict on a pair -> the first response's share of the point."""
-
-_RANKING = re.compile(
-    r"\d{1,3}(?:[ \t]{0,4}>[ \t]{0,4}\d{1,3})+"
-    r"|(?i:(?<=ranking: )|(?<=ranking\": ))\d{1,3}(?:,[ \t]{0,4}\d{1,3})+(?![\d.])"
-)
-_NAME = re.compile(r"(?i)\bresponse[ \t]+(?=\d)|[\[\]#]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +86,6 @@ def own_vote(case: Case, sample: JudgeSample, rules: VerdictReading) -> Vote:
     if reading.reason is None or rules.parser is not None:
         return Vote(sample, columns=columns)
     return Vote(sample, reason=EXPLANATIONS[reading.reason])
-
-
-def last_ranking(text: str, count: int) -> tuple[float, ...] | None:
-    """Scores out of the last "2 > 3 > 1" or "Ranking: 2, 3, 1" in `text` that names each of 1 ..
-    `count` once: count - 1 for the best, 0 for the last."""
-    for ranking in reversed(_RANKING.findall(_NAME.sub("", text))):
-        order = list(map(int, re.split("[>,]", ranking)))
-        if sorted(order) == list(range(1, count + 1)):
-            scores = [0.0] * count
-            for place, number in enumerate(order):
-                scores[number - 1] = float(count - 1 - place)
-            return tuple(scores)
-    return None
 
 
 def outcome(case: Case, *, requested: int) -> Outcome:

@@ -14,7 +14,6 @@ import pytest
 from rmrl.errors import RewardFunctionError
 from rmrl.inference.reward_engine_base import GenerateRequest, TextOutput
 from rmrl.rewards.kinds.group.reward import GroupReward
-from rmrl.rewards.kinds.group.votes import last_ranking
 from rmrl.rewards.kinds.shared.context import KindContext
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.types import Sampling, ScoreItem, ScoreResult
@@ -506,27 +505,6 @@ async def test_a_drop_in_scores_a_list(ask: Asker):
     assert (result.status, "give 3 numbers" in result.detail) == ("user_error", True)
     result, *_ = await ask(group("q2", "q9", "q3"), lambda read: said(""), options=LIST, code=LISTS)
     assert result.status == "unparseable"
-
-
-@pytest.mark.parametrize(
-    ("text", "scores"),
-    [
-        ("2 > 3 > 1", (0, 2, 1)),
-        ("Ranking: Response 2 > Response 3 > Response 1.", (0, 2, 1)),
-        ("[2]>[3]>[1]", (0, 2, 1)),
-        ("1 > 2 > 3, or rather 3 > 2 > 1", (0, 1, 2)),
-        ("3 > 2 > 1 and 3 > 2", (0, 1, 2)),
-        ("Ranking: 2, 3, 1", (0, 2, 1)),
-        ('{"ranking": [2, 3, 1]}', (0, 2, 1)),
-        ("1, 2, 3", None),
-        ("1 > 2", None),
-        ("1 > 2 > 2", None),
-        ("1 > 2 > 4", None),
-        ("", None),
-    ],
-)
-def test_reading_a_ranking(text: str, scores: tuple[float, ...] | None):
-    assert last_ranking(text, 3) == scores
 
 
 # --- entries
