@@ -67,7 +67,8 @@ class Scale:
 
     def marked(self, view: str) -> Marked[float]:
         """Write each number that is on the scale as a private character."""
-        view = PRIVATE.sub(" ", view)
+        # A minus sign of Unicode is as wide as a hyphen.
+        view = PRIVATE.sub(" ", view).replace("\u2212", "-")
         values: dict[float, str] = {}
         parts: list[str] = []
         several: set[float] = set()

@@ -14,13 +14,13 @@ import yaml
 
 from rmrl.rewards.judging.numbers import COUNTS, NAMED, RATIO
 
-_MARKS = f"{RATIO}?{COUNTS}?{NAMED}?"
+_MARKS = f"{RATIO}?+{COUNTS}?+{NAMED}?+"
 _MENTION = "\U000f0000-\U0010fffd"
 _MENTIONS = {
     "X": f"[{_MENTION}]{_MARKS}",
     "ID": f"[{_MENTION}]|[A-Z]|[0-9]{{1,2}}",
-    "U": f"[{_MENTION}]{RATIO}?(?!{COUNTS}){NAMED}?",
-    "BARE": f"[{_MENTION}]{RATIO}?(?![{COUNTS}{NAMED}])",
+    "U": f"[{_MENTION}]{RATIO}?+(?!{COUNTS}){NAMED}?+",
+    "BARE": f"[{_MENTION}]{RATIO}?+(?![{COUNTS}{NAMED}])",
     "RATIO": f"[{_MENTION}]{RATIO}(?![{COUNTS}{NAMED}])",
 }
 """Each becomes a group of its own name: "x1", "x2", ..."""

@@ -53,10 +53,21 @@ def test_the_last_mention_is_not_taken_for_the_verdict():
         ("I'd give it an 8; I would raise it to 10 with more sources.", 8),
         ("Therefore, a score of 8 is warranted.", 8),
         ("Puntuación: 7 de 10", 7),
+        ("Score: 10 - 2 - 1 = 7", 7),
+        ("Final score: 2 + 3 + 2 = 7/10", 7),
+        # An aspect among others, two scores, and a rubric that is told again.
+        ("Score: 3/10 on accuracy, 8/10 on style", None),
+        ("I would rate this response 6/10 for helpfulness and 9/10 for harmlessness.", None),
+        ("Score: 3 -> 4 after rereading", None),
+        ("5: perfect\n4: good\n3: ok\n\nThis response is good, so it gets a 4.", None),
     ],
 )
-def test_a_score_that_is_lowered_or_warranted(text: str, verdict: float):
+def test_a_score_that_is_lowered_or_warranted(text: str, verdict: float | None):
     assert last_number(text, 1, 10) == verdict
+
+
+def test_a_minus_sign_of_unicode():
+    assert last_number("Score: \u22121", -1, 1) == -1
 
 
 @pytest.mark.parametrize(
