@@ -40,7 +40,7 @@ _TOGETHER = re.compile(
 _UNDECIDED: Sequence[Undecided] = ("tie", "both", "neither")
 _SHORT_CONTENT = 12
 _MENTION = re.compile(MENTION)
-_SCORES = re.compile(r"\b(?:scores?|ratings?|points|grades)\b|评分|得分", re.IGNORECASE)
+_SCORES = re.compile(r"\b(?:scores?|ratings?|rate|points|grades)\b|评分|得分", re.IGNORECASE)
 
 
 class ChoiceReader(Reader[str]):

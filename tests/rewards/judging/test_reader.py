@@ -79,6 +79,13 @@ def test_a_minus_sign_of_unicode():
         ("Preference: A ~ B", "tie"),
         ("Preference: A = B", "tie"),
         ("The winner is Response A/B", None),
+        ("I disagree that A is better.", None),
+        ("I'd rate A 7 and B 8.", "B"),
+        ("Response A was beaten by Response B.", "B"),
+        ("I vote B", "B"),
+        ("I'm leaning A.", "A"),
+        ("Final: B", "B"),
+        ("Final answer of A and B: 7", None),
         ("My final verdict is: [[C]]", "tie"),
     ],
 )
