@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TextIO
 
 JSONL_SUFFIXES = (".jsonl", ".ndjson", ".json")
+GZIP_SUFFIX = ".gz"
 CSV_SUFFIX = ".csv"
-DATA_SUFFIXES = (".parquet", *JSONL_SUFFIXES, CSV_SUFFIX)
+DATA_SUFFIXES = (".parquet", *JSONL_SUFFIXES, ".jsonl.gz", ".json.gz", CSV_SUFFIX)
 """Ends of names of row files that are read."""
 _READ_BYTES = 2**20
 

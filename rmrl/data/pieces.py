@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmrl.data import csv_cells
+from rmrl.data.json_texts import json_texts
 from rmrl.data.rows import Row
 from rmrl.data.traces.table import as_row
 from rmrl.files import CSV_SUFFIX
@@ -93,14 +94,8 @@ def table_of(content: bytes) -> pa.Table:
 def _json_texts(path: Path, count: int) -> Iterator[tuple[int, int, str]]:
     """Yield (place, line, text) for the first `count` rows. An unreadable line's text may hold lone
     surrogates."""
-    place = 0
-    with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
-        for line, text in enumerate(file, start=1):
-            if place == count:
-                return
-            if text.strip():
-                yield place, line, text
-                place += 1
+    for place, (line, text) in enumerate(islice(json_texts(path), count)):
+        yield place, line, text
 
 
 def _csv_texts(path: Path, count: int) -> Iterator[tuple[int, int, str]]:

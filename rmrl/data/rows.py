@@ -9,18 +9,19 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmrl.data import csv_cells, hub
+from rmrl.data.json_texts import UNREADABLE, json_texts
 from rmrl.data.problems import shown
 from rmrl.data.traces.table import as_row
 from rmrl.errors import ConfigError, DataError, first_line
@@ -76,13 +77,15 @@ class Row:
         return f"row {self.number} (line {self.line})"
 
 
+_Entry = TypeVar("_Entry")
 _RowOf = Callable[..., Row]
 """A file's row from what differs between its rows."""
 
 
 def file_list(value: object, key: str) -> list[Path]:
-    """Return a configuration value's files: one path or several in a list, `~` expanded;
-    hf://name/split is read into a file. `key` (data.train_files) appears in errors.
+    """Return a configuration value's files: one path or several in a list, `~` expanded, a pattern
+    such as shards/*.parquet as its files in alphabetical order; hf://name/split is read into a
+    file. `key` (data.train_files) appears in errors.
 
     Raises ConfigError where the value is not a path, DataError where a file does not exist or has
     an unknown kind, and as `hub_file` does.
@@ -96,7 +99,11 @@ def file_list(value: object, key: str) -> list[Path]:
         if str(item).startswith(hub.SCHEME):
             paths.append(hub.hub_file(str(item), key))
         else:
-            paths.append(Path(item).expanduser())
+            path = Path(item).expanduser()
+            found = [path]
+            if re.search(r"[*?[]", str(path)) and not path.exists():
+                found = sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+            paths += found or [path]
     if not paths:
         example = f"{key}=data/train.parquet or {key}=[a.parquet,b.jsonl]"
         raise ConfigError(
@@ -170,9 +177,8 @@ def count_rows(path: Path) -> int:
         elif path.suffix == CSV_SUFFIX:
             count = sum(1 for _ in csv_cells.read_records(path))
         else:
-            with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
-                count = sum(1 for text in file if text.strip())
-    except (pa.ArrowException, OSError, ValueError) as error:
+            count = sum(1 for _ in json_texts(path))
+    except (pa.ArrowException, *UNREADABLE, ValueError) as error:
         raise _unreadable(path, path.suffix.removeprefix("."), error) from error
     if not count:
         raise _empty(path)
@@ -181,10 +187,10 @@ def count_rows(path: Path) -> int:
 
 def _require_file(path: Path, key: str) -> None:
     if path.is_dir():
-        names = sorted(p.name for p in path.iterdir() if p.suffix in DATA_SUFFIXES)
+        names = sorted(p.name for p in path.iterdir() if p.name.endswith(DATA_SUFFIXES))
         raise DataError(
             f"{key}: {path} is a folder; need a file; name the files in it, here:"
-            f" {', '.join(names[:8]) or 'no data file at all'}"
+            f" {', '.join(names[:8]) or 'no data file at all'}, or give {path}/*.parquet"
         )
     if not path.exists():
         advice = "check the path"
@@ -197,7 +203,7 @@ def _require_file(path: Path, key: str) -> None:
             f"{key}: {path} does not exist (looked in {path.absolute().parent}); need a parquet,"
             f" jsonl or csv file; {advice}"
         )
-    if path.suffix not in DATA_SUFFIXES:
+    if not path.name.endswith(DATA_SUFFIXES):
         raise DataError(
             f"{key}: {path} ends in '{path.suffix}'; need one of {', '.join(DATA_SUFFIXES)};"
             " convert or rename the file"
@@ -261,49 +267,49 @@ def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def _read_jsonl(path: Path, wanted_N: np.ndarray | None, row_of: _RowOf) -> Iterator[Row]:
-    number = -1
     try:
-        # A byte that is not UTF-8 becomes a lone surrogate and is a problem of its line alone.
-        with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
-            for line, text in enumerate(file, start=1):
-                if not text.strip():
-                    continue
-                number += 1
-                if wanted_N is None or (number < len(wanted_N) and wanted_N[number]):
-                    place = f"{path} line {line}"
-                    read = partial(row_of, number=number, line=line, size=len(text))
-                    try:
-                        _require_utf8(text, place, "jsonl")
-                        fields = as_row(_json_object(text, place), place)
-                    except DataError as error:
-                        yield read(fields={}, problem=str(error), text=text)
-                    else:
-                        yield read(fields=fields)
-                elif number >= len(wanted_N):
-                    return
-    except OSError as error:
+        for number, (line, text) in _wanted(json_texts(path), wanted_N):
+            place = f"{path} line {line}"
+            read = partial(row_of, number=number, line=line, size=len(text))
+            # A byte that is not UTF-8 is a problem of its line alone.
+            try:
+                _require_utf8(text, place, "jsonl")
+                fields = as_row(_json_object(text, place), place)
+            except DataError as error:
+                yield read(fields={}, problem=str(error), text=text)
+            else:
+                yield read(fields=fields)
+    except UNREADABLE as error:
         raise _unreadable(path, "jsonl", error) from error
 
 
 def _read_csv(path: Path, wanted_N: np.ndarray | None, row_of: _RowOf) -> Iterator[Row]:
     try:
-        last = None if wanted_N is None else len(wanted_N)
-        for number, (line, cells) in enumerate(islice(csv_cells.read_records(path), last)):
-            if wanted_N is None or wanted_N[number]:
-                read = partial(row_of, number=number, line=line)
-                if isinstance(cells, DataError):
-                    yield read(fields={}, problem=str(cells))
-                    continue
-                text = "".join(cells.values())
-                try:
-                    _require_utf8(text, f"{path} line {line}", "csv")
-                except DataError as error:
-                    line_text = ",".join(cells.values())
-                    yield read(fields={}, size=len(text), problem=str(error), text=line_text)
-                else:
-                    yield read(fields=cells, size=len(text))
+        for number, (line, cells) in _wanted(csv_cells.read_records(path), wanted_N):
+            read = partial(row_of, number=number, line=line)
+            if isinstance(cells, DataError):
+                yield read(fields={}, problem=str(cells))
+                continue
+            text = "".join(cells.values())
+            try:
+                _require_utf8(text, f"{path} line {line}", "csv")
+            except DataError as error:
+                line_text = ",".join(cells.values())
+                yield read(fields={}, size=len(text), problem=str(error), text=line_text)
+            else:
+                yield read(fields=cells, size=len(text))
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, "UTF-8 csv", error) from error
+
+
+def _wanted(rows: Iterable[_Entry], wanted_N: np.ndarray | None) -> Iterator[tuple[int, _Entry]]:
+    """Yield the wanted rows with their numbers."""
+    if wanted_N is None:
+        yield from enumerate(rows)
+        return
+    for number, row in enumerate(islice(rows, len(wanted_N))):
+        if wanted_N[number]:
+            yield number, row
 
 
 def _require_utf8(text: str, place: str, kind: str) -> None:
@@ -333,6 +339,7 @@ def _json_object(text: str, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise DataError(
             f"{place}: saw {shown(value)}; {need}; write one row per line, without an outer list"
+            " (one list of objects is read from a file that ends in .json)"
         )
     return value
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import random
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from rmrl.data.column_names import DEFAULT_NAMES, ColumnNames
@@ -23,8 +21,6 @@ from rmrl.registry import did_you_mean
 
 _log = logging.getLogger(__name__)
 
-_HEAD_BYTES = 64
-
 
 def raw_rows(
     files: object, key: str, names: ColumnNames = DEFAULT_NAMES, *, max_rows: int = -1
@@ -32,17 +28,12 @@ def raw_rows(
     """Yield (place for messages, values) for each row in the files that are typed at `key`, at most
     `max_rows` (-1: all). `names`: the files' columns, for csv.
 
-    A .json file may hold one object list, as many benchmarks are published. Raises ConfigError for
-    a value that names no files, DataError for files that cannot be read.
+    Raises ConfigError for a value that names no files, DataError for files that cannot be read.
     """
 
     def every_row() -> Iterator[tuple[str, Mapping[str, Any]]]:
         paths = file_list(files, key)
         for path, label in zip(paths, file_labels(paths), strict=True):
-            if path.suffix == ".json" and starts_a_list(path):
-                for number, row in enumerate(_json_list(path)):
-                    yield f"{label} row {number}", as_battle(row)
-                continue
             for row in read_rows(path, label=label):
                 values = row.fields
                 if row.text_cells:
@@ -145,26 +136,3 @@ def free_name(name: str, names: Container[str]) -> str:
     while f"{name}#{count}" in names:
         count += 1
     return f"{name}#{count}"
-
-
-def starts_a_list(path: Path) -> bool:
-    """Return whether a file's first character is a bracket, behind a byte order mark and white
-    space. Raises OSError where the file cannot be read."""
-    with path.open("rb") as file:
-        return file.read(_HEAD_BYTES).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
-
-
-def _json_list(path: Path) -> Sequence[Mapping[str, Any]]:
-    try:
-        rows = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(
-            f"{path} cannot be read as JSON ({error}); need a list of objects, or one object per"
-            " line"
-        ) from error
-    for row in rows:
-        if not isinstance(row, Mapping):
-            raise DataError(
-                f"{path}: saw a list of other values than objects; need one object per row"
-            )
-    return rows

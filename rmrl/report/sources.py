@@ -72,7 +72,7 @@ def source_of(
     """Return the source at a path. `reward`: the section `reward`. {}: the run's newest
     configuration's. `names` and errors: as in `sources`."""
     if path.is_file():
-        if path.suffix not in DATA_SUFFIXES:
+        if not path.name.endswith(DATA_SUFFIXES):
             raise DataError(
                 f"{path} ends in '{path.suffix}'; need the folder of a run, or a file of"
                 f" {', '.join(DATA_SUFFIXES)} that rmrl score wrote"

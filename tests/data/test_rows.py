@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import gzip
+import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rmrl.data.rows import EXAMPLE_SCRIPTS, file_labels, file_list, read_rows
+from rmrl.data.rows import EXAMPLE_SCRIPTS, count_rows, file_labels, file_list, read_rows
 from rmrl.errors import ConfigError, DataError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -54,6 +57,34 @@ def test_reading_is_lazy(tmp_path: Path):
     assert next(read_rows(path)).fields == {"x": 1}
 
 
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
+def test_the_entries_of_one_list(tmp_path: Path, name: str, indent: int | None):
+    # Long ones, so that several lie on the borders between what is read at a time.
+    entries = [{"x": "é\n" * (number * 4000), "number": number} for number in range(60)]
+    text = "\ufeff \n" + json.dumps(entries, indent=indent, ensure_ascii=False)
+    data = text.encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    rows = list(read_rows(tmp_path / name))
+    assert [row.fields for row in rows] == entries
+    assert count_rows(tmp_path / name) == 60
+    # The list begins on line 2, its first entry behind the bracket or on the next line.
+    assert (rows[0].line, rows[1].line) == ((3, 7) if indent else (2, 2))
+    wanted = np.array([False, True, False])
+    assert [row.number for row in read_rows(tmp_path / name, wanted_N=wanted)] == [1]
+
+
+def test_a_packed_file_has_the_rows_of_the_plain_one(tmp_path: Path):
+    content = b'{"x": 1}\n\n{"x": 2}\n'
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(content))
+    rows = list(read_rows(tmp_path / "a.jsonl.gz"))
+    assert [(row.number, row.line, row.fields) for row in rows] == [
+        (0, 1, {"x": 1}),
+        (1, 3, {"x": 2}),
+    ]
+    assert count_rows(tmp_path / "a.jsonl.gz") == 2
+
+
 def test_a_row_of_megabytes(tmp_path: Path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"x": "' + "y" * 5_000_000 + '"}')
@@ -72,6 +103,7 @@ def test_a_parquet_file_without_rows(tmp_path: Path):
         list(read_rows(path))
 
 
+PACKED = gzip.compress(b'{"x": 1}\n' * 99, mtime=0)
 ZEROS = b"PAR1" + b"\0" * 64 + b"PAR1"
 
 
@@ -85,7 +117,16 @@ ZEROS = b"PAR1" + b"\0" * 64 + b"PAR1"
         ("torn.parquet", ZEROS, ["torn.parquet (72 bytes)", "parquet"]),
         ("latin.jsonl", b'{"x": "\xe9"}\n', ["latin.jsonl", "UTF-8", "UnicodeDecodeError"]),
         ("a.jsonl", b'{"x": 1}\n{"x": oops}\n', ["a.jsonl line 2", '{"x": oops}', "not JSON"]),
-        ("a.json", b"[\n{}\n]", ["a.json line 1", "one object per line"]),
+        ("a.jsonl", b"[\n{}\n]", ["a.jsonl line 1", "one object per line"]),
+        ("a.json", b"[\n{},\n{\n", ["a.json line 3", "a list that ends in ]"]),
+        ("a.json", b'[{"x": 1},\n\n{"x": oops}]', ["a.json line 3", '{"x": oops}', "no entry"]),
+        ("a.json", b"[]", ["a.json", "no rows"]),
+        ("a.jsonl.gz", b'{"x": 1}', ["a.jsonl.gz (8 bytes)", "BadGzipFile"]),
+        (
+            "a.jsonl.gz",
+            PACKED[:30],
+            ["a.jsonl.gz (30 bytes)", "EOFError"],
+        ),
         ("a.json", b"[1, 2]", ["a.json line 1", "without an outer list"]),
         ("a.json", b"5\n", ["a.json line 1", "5 (int)"]),
     ],
@@ -102,6 +143,15 @@ def test_file_list_takes_one_path_or_many(tmp_path: Path):
     b.touch()
     assert file_list(str(a), "data.train_files") == [a]
     assert file_list([str(a), b], "data.train_files") == [a, b]
+
+
+def test_a_pattern_is_its_files_in_order(tmp_path: Path):
+    for name in ("b.parquet", "a.parquet", "c.txt", "x[1].jsonl"):
+        (tmp_path / name).touch()
+    found = file_list([f"{tmp_path}/*.parquet", f"{tmp_path}/x[1].jsonl"], "data.files")
+    assert [path.name for path in found] == ["a.parquet", "b.parquet", "x[1].jsonl"]
+    with raises_with(DataError, "*.jsonl.gz does not exist"):
+        file_list(f"{tmp_path}/*.jsonl.gz", "data.files")
 
 
 @pytest.mark.parametrize("value", [None, [], "", 5, ["a.jsonl", 3], {"a": 1}])

@@ -13,7 +13,7 @@ from rmrl.config.schema import EvalConfig
 from rmrl.errors import ConfigError, DataError, OutputDirError, RmrlError
 from rmrl.evaluation.check_eval import CheckedEval, check_eval, eval_problems
 from rmrl.evaluation.eval_tables import console
-from rmrl.evaluation.read_items import free_name, starts_a_list
+from rmrl.evaluation.read_items import free_name
 from rmrl.evaluation.report import Evaluation
 from rmrl.evaluation.run_eval import run_eval
 from rmrl.evaluation.scored import first_wrong_step, step_number
@@ -387,13 +387,6 @@ def test_scores_that_name_a_step() -> None:
 def test_a_repeated_id_gets_the_first_free_number() -> None:
     assert free_name("7", {"7"}) == "7#2"
     assert free_name("7", {"7", "7#2"}) == "7#3"
-
-
-def test_a_json_list_starts_behind_a_byte_order_mark_and_white_space(tmp_path: Path) -> None:
-    for text, is_list in (("\ufeff\n [{}]", True), ('{"a": []}', False), ("", False)):
-        path = tmp_path / "rows.json"
-        path.write_text(text, encoding="utf-8")
-        assert starts_a_list(path) == is_list
 
 
 def test_a_lone_surrogate_in_a_benchmark_is_scored_and_kept(folder: Path) -> None:

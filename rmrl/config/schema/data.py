@@ -11,7 +11,8 @@ from rmrl.config.schema.fields import at_least, changeable, choice, count_or_all
 @dataclass(kw_only=True, slots=True)
 class DataConfig:
     train_files: Any = None
-    """One parquet / jsonl / csv path, hf://owner/name/split, or a list of them."""
+    """One parquet / jsonl / csv path, a pattern such as shards/*.parquet, hf://owner/name/split, or
+    a list of them."""
     val_files: Any = changeable(None)
     """Same, for validation. null: no validation."""
     train_max_samples: int = count_or_all()
