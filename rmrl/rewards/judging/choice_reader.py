@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import cast
 
 from rmrl.rewards.judging.choices import (
+    FIRST,
     IDENTIFIER,
     MENTION,
     PRIVATE,
@@ -62,6 +63,10 @@ class ChoiceReader(Reader[str]):
         longer = cut and any(name != content and name.startswith(content) for name in names)
         if content in names and not longer:
             yield Candidate(content, 0, len(content), "marked", 1)
+        third = self._choices.third
+        if third:
+            tie = f"[[{chr(FIRST + names.index(str(self._choices.tie)))}]]"
+            marked = replace(marked, text=marked.text.replace(third, tie))
         yield from super().marks(marked, cut=cut)
 
     def in_json(self, view: str) -> Reading[str] | None:
@@ -80,8 +85,10 @@ class ChoiceReader(Reader[str]):
         return decide(candidates)
 
     def in_content(self, marked: Marked[str]) -> Reading[str] | None:
-        named = self._choices.of_match(IDENTIFIER.fullmatch(marked.text.strip(" .!\"'")))
-        if named is not None:
+        content = marked.text.strip(" .!\"'")
+        named = self._choices.of_match(IDENTIFIER.fullmatch(content))
+        # A small letter between marks may be a variable. A field's text is its own view.
+        if named is not None and (len(content) > 1 or marked.view == marked.text):
             return Reading(named)
         if len(marked.text) <= _SHORT_CONTENT:
             marked = self._choices.with_identifiers(marked)

@@ -137,10 +137,10 @@ class Choices:
             elif name.casefold() not in undecided:
                 self._words.setdefault(name.casefold(), index)
         self._ids |= swapped_ids(self._ids)
-        self._marked_ids = dict(self._ids)
-        """Those that count between marks, where "C" behind A and B is the tie."""
+        self.third = ""
+        """How judges write the tie behind two choices: [[C]] or [[3]], "" for other choices."""
         if self.sides in (("A", "B"), ("1", "2")) and self.names[2:] == (self.tie,):
-            self._marked_ids["C" if "A" in self.sides else "3"] = 2
+            self.third = {"A": "[[C]]", "1": "[[3]]"}[self.sides[0]]
         self._mentions = self._pattern()
 
     def _pattern(self) -> re.Pattern[str]:
@@ -181,7 +181,7 @@ class Choices:
         """The text with letters and digits alone as mentions, too."""
 
         def character(match: re.Match[str]) -> str:
-            return _character(match, self._marked_ids.get(match[0]))
+            return _character(match, self._ids.get(match[0]))
 
         return replace(marked, text=re.sub(r"\b[A-Z0-9]\b", character, marked.text))
 

@@ -87,6 +87,9 @@ def test_a_minus_sign_of_unicode():
         ("Final: B", "B"),
         ("Final answer of A and B: 7", None),
         ("My final verdict is: [[C]]", "tie"),
+        ("**My final verdict is [[C]]**, though [[A]] was close", "tie"),
+        ("I write [[C]] if both are good. A is better.", "A"),
+        ("Both say \\boxed{C}, and A explains it. A is better.", "A"),
     ],
 )
 def test_a_better_answer_and_signs_of_a_tie(text: str, verdict: str | None):
@@ -98,7 +101,9 @@ def test_a_better_answer_and_signs_of_a_tie(text: str, verdict: str | None):
     [
         ('{"winner": "model_a"}', "A"),
         ('{"preferred_response": "assistant_b"}', "B"),
-        ("<verdict>b</verdict>", "B"),
+        ('{"winner": "b"}', "B"),
+        ("<verdict>response b</verdict>", "B"),
+        ("A's answer is \\boxed{a}, B's is \\boxed{b}. B is better.", "B"),
         ('{"scores": {"A": 8, "B": 6}}', "A"),
         ('{"response_a_score": 8, "response_b_score": 9, "score": 7}', "B"),
         ('{"Response A": {"score": 5}, "Response B": {"score": 5}}', "tie"),
