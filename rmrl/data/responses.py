@@ -44,6 +44,7 @@ from rmrl.data.column_names import (
 from rmrl.data.conversations import call_lines, conversations
 from rmrl.data.csv_cells import is_message_list, values_of
 from rmrl.data.groups import group_columns, group_of
+from rmrl.data.instruction_rows import with_prompt
 from rmrl.data.problems import BadRow, FieldError, file_error, shown
 from rmrl.data.rows import Row, file_labels, file_list, read_rows
 from rmrl.data.sample import sampled_rows
@@ -378,6 +379,8 @@ def answers_in(
     """Return a row's responses, whether they are a list, and for each the turns before it,
     where it is the last assistant turn in a list of messages. Raises FieldError."""
     column = names.at("response")
+    if not {"prompt", "response"} & names.paths.keys():
+        fields = with_prompt(fields)
     value = names.value(fields, "response")
     if (value is ABSENT or is_null(value)) and _SEVERAL in fields:
         column = _SEVERAL

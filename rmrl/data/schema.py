@@ -15,8 +15,9 @@ in messages and samples), reference (instead of reward_model), data_source, abil
 rm_prompt, rm_prompt_<name>.
 
 Also accepted: TRL's prompts that end in an assistant turn (the policy continues it), OpenAI's
-content parts ({"type": "text"}), and OpenAI's `messages` column where there is no `prompt` column
-(a last assistant turn is the response, or the old one, and not in the prompt).
+content parts ({"type": "text"}), OpenAI's `messages` column where there is no `prompt` column
+(a last assistant turn is the response, or the old one, and not in the prompt), and rows of
+instruction data sets (`rmrl.data.instruction_rows`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import numpy as np
 
 from rmrl.data.column_names import ABSENT, ColumnNames
 from rmrl.data.csv_cells import is_message_list, values_of
+from rmrl.data.instruction_rows import with_prompt
 from rmrl.data.problems import MOST_PROBLEMS, FieldError, file_error, shown
 from rmrl.data.rows import Row
 from rmrl.types import Message, Messages
@@ -185,6 +187,8 @@ def prompt_messages(
     """Return (messages, whether the prompt is a plain string). Raises FieldError, unless `empty_ok`
     for a prompt without text too."""
     column = names.at("prompt")
+    if "prompt" not in names.paths:
+        fields = with_prompt(fields)
     value = names.value(fields, "prompt")
     if value is ABSENT and "prompt" not in names.paths and "messages" in fields:
         column = "messages"

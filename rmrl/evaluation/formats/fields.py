@@ -10,10 +10,10 @@ from typing import Any
 
 from rmrl.data.column_names import ABSENT, ColumnNames
 from rmrl.data.dialogue import dialogue_turns
+from rmrl.data.instruction_rows import as_turns, history_turns
 from rmrl.data.problems import FieldError
 from rmrl.data.schema import as_messages
 from rmrl.errors import DataError
-from rmrl.evaluation.formats.sharegpt import as_turns, history_turns
 from rmrl.types import Message
 
 Turns = str | tuple[Message, ...]
