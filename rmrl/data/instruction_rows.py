@@ -56,7 +56,8 @@ def with_prompt(fields: Mapping[str, Any]) -> Mapping[str, Any]:
         row = {**fields, "prompt": text}
         if turns:
             row["prompt"] = [*turns, {"role": "user", "content": text}]
-        if answered in fields:
+        # Beside a policy's response the data set's own is a reference.
+        if answered in fields and not {"response", "responses"} & fields.keys():
             row["response"] = fields[answered]
         return row
     return fields

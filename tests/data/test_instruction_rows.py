@@ -29,6 +29,7 @@ EARLIER = ({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "
         ({"instruction": "2+2?", "input": "", "output": "4", "system": "Be brief.",
           "history": [["Hi", "Hello"]]}, (SYSTEM, *EARLIER, USER), False),
         ({"query": "2+2?", "response": "4", "history": [], "system": None}, (USER,), True),
+        ({"instruction": "2+2?", "output": "the reference", "response": "4"}, (USER,), True),
         ({"conversations": [{"from": "human", "value": "2+2?"}, {"from": "gpt", "value": "4"}]},
          (USER,), False),
         ({"system": "Be brief.", "conversations": [
@@ -43,7 +44,7 @@ def test_prompt_and_response(fields: dict[str, Any], prompt: Any, plain_text: bo
 
 
 def test_a_row_keeps_its_columns_and_may_hold_several_responses(tmp_path: Path):
-    fields = {"instruction": "2+2?", "responses": ["4", "5"], "score": 3}
+    fields = {"instruction": "2+2?", "output": "four", "responses": ["4", "5"], "score": 3}
     reader = ResponseReader(ScoreDataConfig())
     row = Row(file="a.jsonl", label="a.jsonl", number=0, fields=fields, is_plain=True)
     answered = reader.one(row, 0)
