@@ -11,6 +11,7 @@ The names travel with a scored file: a column `rmrl_columns` has them as JSON in
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -113,6 +114,32 @@ class ColumnNames:
 
 
 DEFAULT_NAMES = ColumnNames()
+_OTHER_NAMES = {
+    "prompt": ("question", "problem", "query", "instruction", "input", "inputs"),
+    "response": (
+        "completions",
+        "output",
+        "outputs",
+        "generation",
+        "generations",
+        "generated_text",
+        "model_output",
+        "prediction",
+        "answer",
+    ),
+}
+"""Names that other programs give a column, the most likely first."""
+
+
+def name_it(fields: Mapping[str, Any], name: str, column: str) -> str:
+    """Return what to type where a row has no `column` for a value: the column that looks like
+    it, where there is one."""
+    key = f"data.columns.{name}"
+    close = [other for other in _OTHER_NAMES.get(name, ()) if other in fields]
+    close = difflib.get_close_matches(column, list(fields), n=1, cutoff=0.6) or close
+    if close:
+        return f"did you mean {key}={close[0]}?"
+    return f"name the column that holds it: {key}=..."
 
 
 def column_names(settings: DataConfig | ScoreDataConfig) -> ColumnNames:

@@ -1,9 +1,10 @@
-"""Rows of instruction data sets, as LLaMA-Factory (its data/README.md) and ms-swift read them.
+"""Rows of instruction data sets, as LLaMA-Factory (its data/README.md), ms-swift and TRL read them.
 
 conversations                     ShareGPT's turns, {"from": "human", "value": "..."}
 instruction, input, output        Alpaca's columns; the input stands behind the instruction
 query, response                   ms-swift's
 system, history                   beside these: a text, and [[question, answer], ...]
+prompt, completion                TRL's
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from rmrl.data.problems import FieldError
 from rmrl.types import Message
 
+_ANSWERED = frozenset({"response", "responses"})
 _COLUMNS = {"instruction": "output", "query": "response"}
 _ROLES = {"human": "user", "gpt": "assistant", "observation": "tool", "function_call": "assistant"}
 
@@ -27,9 +29,11 @@ def as_turns(value: Any) -> Any:
 
 
 def with_prompt(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return such a row with `messages`, or with `prompt` and `response`. Rows with a prompt, and
-    others, are returned unchanged."""
+    """Return such a row with `messages`, or with `prompt` and `response`. Others are returned
+    unchanged."""
     if "prompt" in fields or "messages" in fields:
+        if "completion" in fields and not _ANSWERED & fields.keys():
+            return {**fields, "response": fields["completion"]}
         return fields
     system = fields.get("system")
     turns: list[Any] = []
@@ -57,7 +61,7 @@ def with_prompt(fields: Mapping[str, Any]) -> Mapping[str, Any]:
         if turns:
             row["prompt"] = [*turns, {"role": "user", "content": text}]
         # Beside a policy's response the data set's own is a reference.
-        if answered in fields and not {"response", "responses"} & fields.keys():
+        if answered in fields and not _ANSWERED & fields.keys():
             row["response"] = fields[answered]
         return row
     return fields

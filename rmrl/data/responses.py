@@ -39,6 +39,7 @@ from rmrl.data.column_names import (
     RESPONSE_NAMES,
     ColumnNames,
     column_names,
+    name_it,
     value_at,
 )
 from rmrl.data.conversations import call_lines, conversations
@@ -272,6 +273,8 @@ class ResponseReader:
             fields = values_of(fields, self.names)
         if not row.is_plain:
             fields = plain(fields)
+        if not {"prompt", "response"} & self.names.paths.keys():
+            fields = with_prompt(fields)
         texts, several, before = answers_in(fields, self.names)
         talks = conversations(fields, self.names, checked.messages, len(texts))
         truth = checked.ground_truth
@@ -393,7 +396,7 @@ def answers_in(
             column = "messages"
             value = talk
     if value is ABSENT:
-        todo = "name the column that holds it: data.columns.response=..."
+        todo = name_it(fields, "response", column)
         if {"chosen", "rejected"} <= fields.keys():
             todo = f"rmrl eval eval.format=pairs scores pairs; or {todo}"
         raise FieldError(

@@ -32,7 +32,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from rmrl.data.column_names import ABSENT, ColumnNames
+from rmrl.data.column_names import ABSENT, ColumnNames, name_it
 from rmrl.data.csv_cells import is_message_list, values_of
 from rmrl.data.instruction_rows import with_prompt
 from rmrl.data.problems import MOST_PROBLEMS, FieldError, file_error, shown
@@ -369,14 +369,9 @@ def _extra_info(fields: Mapping[str, Any], names: ColumnNames) -> Mapping[str, A
 
 def _missing(name: str, fields: Mapping[str, Any], names: ColumnNames) -> MissingColumnError:
     column = names.at(name)
-    key = f"data.columns.{name}"
-    close = difflib.get_close_matches(column, list(fields), n=1, cutoff=0.6)
-    todo = f"name the right column, {key}=..."
-    if close:
-        todo = f"did you mean {key}={close[0]}?"
     return MissingColumnError(
         column,
         saw=f"only the columns {', '.join(fields) or '(none)'}",
         need=f"a column '{column}'",
-        todo=todo,
+        todo=name_it(fields, name, column),
     )

@@ -30,6 +30,8 @@ EARLIER = ({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "
           "history": [["Hi", "Hello"]]}, (SYSTEM, *EARLIER, USER), False),
         ({"query": "2+2?", "response": "4", "history": [], "system": None}, (USER,), True),
         ({"instruction": "2+2?", "output": "the reference", "response": "4"}, (USER,), True),
+        ({"prompt": "2+2?", "completion": "4"}, (USER,), True),
+        ({"prompt": [USER], "completion": [{"role": "assistant", "content": "4"}]}, (USER,), False),
         ({"conversations": [{"from": "human", "value": "2+2?"}, {"from": "gpt", "value": "4"}]},
          (USER,), False),
         ({"system": "Be brief.", "conversations": [
@@ -63,6 +65,34 @@ def test_a_row_keeps_its_columns_and_may_hold_several_responses(tmp_path: Path):
 )
 def test_other_rows_are_left_alone(fields: dict[str, Any]):
     assert with_prompt(fields) is fields
+
+
+def test_a_completion_of_several_turns_is_a_conversation():
+    turns = [*EARLIER, USER, {"role": "assistant", "content": "4"}]
+    fields = {"prompt": turns[:1], "completion": turns[1:]}
+    row = Row(file="a.jsonl", label="a.jsonl", number=0, fields=fields, is_plain=True)
+    answered = ResponseReader(ScoreDataConfig()).one(row, 0)
+    assert answered.texts == ("4",)
+    conversation = answered.prompts[0].conversation
+    assert conversation is not None
+    assert (conversation.messages, conversation.first) == (tuple(turns), 1)
+
+
+@pytest.mark.parametrize(
+    ("columns", "named"),
+    [
+        (["question", "generation"], "data.columns.prompt=question?"),
+        (["prompt", "generated_text"], "data.columns.response=generated_text?"),
+        (["promt", "question"], "data.columns.prompt=promt?"),
+        (["prompt", "text"], "data.columns.response=..."),
+    ],
+)
+def test_a_column_that_another_program_names_otherwise(columns: list[str], named: str):
+    fields = dict.fromkeys(columns, "x")
+    row = Row(file="a.jsonl", label="a.jsonl", number=0, fields=fields, is_plain=True)
+    with pytest.raises(FieldError) as caught:
+        ResponseReader(ScoreDataConfig()).one(row, 0)
+    assert str(caught.value).endswith(named)
 
 
 def test_named_columns_come_first():

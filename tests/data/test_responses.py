@@ -255,10 +255,8 @@ def test_a_wrong_row_is_named(tmp_path: Path, changed: dict[str, Any], words: st
 
 
 def test_a_missing_column_is_answered_with_those_there_are(tmp_path: Path) -> None:
-    rows = [{"prompt": "q", "completion": "a"}]
-    with pytest.raises(
-        DataError, match=r"prompt, completion; .*'response' .*data.columns.response"
-    ):
+    rows = [{"prompt": "q", "reply": "a"}]
+    with pytest.raises(DataError, match=r"prompt, reply; .*'response' .*data.columns.response"):
         read(tmp_path, rows)
 
 
