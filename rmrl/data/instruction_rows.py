@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rmrl.data.column_names import ColumnNames
 from rmrl.data.problems import FieldError
 from rmrl.types import Message
 
@@ -28,9 +29,11 @@ def as_turns(value: Any) -> Any:
     return list(map(_turn, value)) if isinstance(value, list) else value
 
 
-def with_prompt(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_prompt(fields: Mapping[str, Any], names: ColumnNames) -> Mapping[str, Any]:
     """Return such a row with `messages`, or with `prompt` and `response`. Others are returned
-    unchanged."""
+    unchanged, and so are all where `names` has a column for the prompt."""
+    if "prompt" in names.paths:
+        return fields
     if "prompt" in fields or "messages" in fields:
         if "completion" in fields and not _ANSWERED & fields.keys():
             return {**fields, "response": fields["completion"]}

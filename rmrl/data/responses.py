@@ -273,8 +273,7 @@ class ResponseReader:
             fields = values_of(fields, self.names)
         if not row.is_plain:
             fields = plain(fields)
-        if not {"prompt", "response"} & self.names.paths.keys():
-            fields = with_prompt(fields)
+        fields = with_prompt(fields, self.names)
         texts, several, before = answers_in(fields, self.names)
         talks = conversations(fields, self.names, checked.messages, len(texts))
         truth = checked.ground_truth
@@ -382,8 +381,7 @@ def answers_in(
     """Return a row's responses, whether they are a list, and for each the turns before it,
     where it is the last assistant turn in a list of messages. Raises FieldError."""
     column = names.at("response")
-    if not {"prompt", "response"} & names.paths.keys():
-        fields = with_prompt(fields)
+    fields = with_prompt(fields, names)
     value = names.value(fields, "response")
     if (value is ABSENT or is_null(value)) and _SEVERAL in fields:
         column = _SEVERAL

@@ -187,8 +187,7 @@ def prompt_messages(
     """Return (messages, whether the prompt is a plain string). Raises FieldError, unless `empty_ok`
     for a prompt without text too."""
     column = names.at("prompt")
-    if "prompt" not in names.paths:
-        fields = with_prompt(fields)
+    fields = with_prompt(fields, names)
     value = names.value(fields, "prompt")
     if value is ABSENT and "prompt" not in names.paths and "messages" in fields:
         column = "messages"

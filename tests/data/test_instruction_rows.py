@@ -64,7 +64,7 @@ def test_a_row_keeps_its_columns_and_may_hold_several_responses(tmp_path: Path):
     ],
 )
 def test_other_rows_are_left_alone(fields: dict[str, Any]):
-    assert with_prompt(fields) is fields
+    assert with_prompt(fields, DEFAULT_NAMES) is fields
 
 
 def test_a_completion_of_several_turns_is_a_conversation():
@@ -100,8 +100,11 @@ def test_named_columns_come_first():
     names = ColumnNames({"prompt": "question", "response": "reply"})
     assert prompt_messages(fields, names) == ((USER,), True)
     assert answers_in(fields, names)[0] == ("4",)
+    reply = ColumnNames({"response": "reply"})
+    assert prompt_messages(fields, reply)[0][0]["content"] == "Be kind."
+    assert answers_in(fields, reply)[0] == ("4",)
 
 
 def test_a_history_of_other_things():
     with pytest.raises(FieldError, match=r"history.*a list of \[question, answer\]"):
-        with_prompt({"instruction": "2+2?", "output": "4", "history": ["Hi"]})
+        with_prompt({"instruction": "2+2?", "output": "4", "history": ["Hi"]}, DEFAULT_NAMES)
