@@ -3,6 +3,8 @@
 
 rows       parquet and jsonl files, streamed, each row with its file and number
 problems   what a user reads when a row is wrong
+json_texts  a json file's rows as texts: lines, or the entries of one list
+instruction_rows  Alpaca's, ShareGPT's, ms-swift's and TRL's columns -> prompt and response
 trainer_rows  what other trainers hand over -> raw row
 schema     raw row -> PromptRow, every column checked
 tokenize   chat template, length filter, truncation

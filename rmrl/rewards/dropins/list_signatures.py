@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
 
-REFERENCES = ("ground_truth", "answer", "solution")
-"""Names for the row's reference answer. Without one a row has none."""
+from rmrl.data.trainer_rows import REFERENCES
+
 COLUMNS = (
     *REFERENCES,
     "data_source",

@@ -65,8 +65,7 @@ class ChoiceReader(Reader[str]):
             yield Candidate(content, 0, len(content), "marked", 1)
         third = self._choices.third
         if third:
-            tie = f"[[{chr(FIRST + names.index(str(self._choices.tie)))}]]"
-            marked = replace(marked, text=marked.text.replace(third, tie))
+            marked = replace(marked, text=marked.text.replace(third, f"[[{chr(FIRST + 2)}]]"))
         yield from super().marks(marked, cut=cut)
 
     def in_json(self, view: str) -> Reading[str] | None:
