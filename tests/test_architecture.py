@@ -71,6 +71,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "arrays",
         "turns",
         "startup",
+        "garbage",
     ),
     ("errors", "interrupt"),
 )

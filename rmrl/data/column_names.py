@@ -56,7 +56,11 @@ class ColumnNames:
 
     def value(self, fields: Mapping[str, Any], name: str) -> Any:
         """Return a row's value; ABSENT without its column."""
-        return at_path(fields, self.at(name))
+        return at_path(fields, self.paths.get(name, name))
+
+    def given(self, fields: Mapping[str, Any], name: str) -> Any:
+        """Return a row's value, None without its column."""
+        return value_at(fields, self.paths.get(name, name))
 
     def has(self, fields: Mapping[str, Any], names: Iterable[str]) -> bool:
         """Return whether a row has all of these values' columns, which may be null."""

@@ -145,7 +145,8 @@ def iterate_rows(config: DataConfig, *, split: Split) -> Iterator[PromptRow]:
 
     def every_row() -> Iterator[PromptRow]:
         for path, label in zip(paths, file_labels(paths), strict=True):
-            yield from check_rows(read_rows(path, label=label), names)
+            for row in check_rows(read_rows(path, label=label), names):
+                yield row.prompt
 
     def checked_rows() -> Iterator[PromptRow]:
         yield from islice(every_row(), limit if limit > 0 else None)

@@ -43,20 +43,20 @@ from rmrl.data.column_names import (
     value_at,
 )
 from rmrl.data.conversations import call_lines, conversations
-from rmrl.data.csv_cells import is_message_list, values_of
+from rmrl.data.csv_cells import is_message_list
 from rmrl.data.groups import group_columns, group_of
 from rmrl.data.instruction_rows import with_prompt
 from rmrl.data.problems import BadRow, FieldError, file_error, shown
 from rmrl.data.rows import Row, file_labels, file_list, read_rows
 from rmrl.data.sample import sampled_rows
 from rmrl.data.schema import (
+    CheckedRow,
     PromptRow,
     as_messages,
     check_row,
     check_rows,
     ground_truth,
     is_null,
-    plain,
     prompt_messages,
 )
 from rmrl.types import Message, Messages, Prompt
@@ -68,7 +68,7 @@ _MOST_TOKENS = 2**31 - 1
 CountTokens = Callable[[str], int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class AnsweredRow:
     """One row in a file: its prompt, its responses and all its fields."""
 
@@ -216,20 +216,11 @@ class ResponseReader:
 
     def answered(self, rows: Iterable[Row], *, numbers: Iterable[int]) -> Iterator[AnsweredRow]:
         """Check raw rows; `numbers` as in `rows`."""
-        last: list[Row] = []
-
-        def raw_rows() -> Iterator[Row]:
-            for row in rows:
-                last[:] = [row]
-                yield row
-
-        # `check_rows` streams, so its prompt belongs to the last raw row.
-        checked_rows = check_rows(raw_rows(), self.names)
-        for checked, number in zip(checked_rows, numbers, strict=False):
-            row = last[0]
+        for checked, number in zip(check_rows(rows, self.names), numbers, strict=False):
             try:
-                yield self._answered(row, checked, number)
+                yield self._answered(checked, number)
             except FieldError as error:
+                row = checked.row
                 raise file_error(row.file, [f"{row.where}, {error}"]) from error
 
     def one(self, row: Row, number: int) -> AnsweredRow:
@@ -237,7 +228,7 @@ class ResponseReader:
         checked, errors = check_row(row, self.names)
         if checked is None:
             raise errors[0]
-        return self._answered(row, checked, number)
+        return self._answered(checked, number)
 
     def sorted_out(
         self,
@@ -259,47 +250,41 @@ class ResponseReader:
                 if checked is None:
                     yield _bad(row, "; ".join(map(str, errors)))
                 else:
-                    yield self._answered(row, checked, number)
+                    yield self._answered(checked, number)
                     number += 1
             except FieldError as error:
                 yield _bad(row, str(error))
             except RecursionError:
                 yield _bad(row, "its values are nested too deep")
 
-    def _answered(self, row: Row, checked: PromptRow, number: int) -> AnsweredRow:
+    def _answered(self, checked: CheckedRow, number: int) -> AnsweredRow:
         """Raises FieldError."""
-        fields: Mapping[str, Any] = row.fields
-        if row.text_cells:
-            fields = values_of(fields, self.names)
-        if not row.is_plain:
-            fields = plain(fields)
-        fields = with_prompt(fields, self.names)
-        texts, several, before = answers_in(fields, self.names)
-        talks = conversations(fields, self.names, checked.messages, len(texts))
-        truth = checked.ground_truth
-        if truth is None and "reference" not in self.names.paths:
-            truth = ground_truth(fields.get("ground_truth"), "ground_truth")
+        row = checked.row
+        names = self.names
+        values = checked.values
+        texts, several, before = answers_in(values, names)
+        talks = conversations(values, names, checked.prompt.messages, len(texts))
+        truth = checked.prompt.ground_truth
+        if truth is None and "reference" not in names.paths:
+            truth = ground_truth(values.get("ground_truth"), "ground_truth")
         group = b""
         if self._with_groups:
-            group = group_of(row.fields, checked.messages, self._group_columns)
-        opened = value_at(fields, self.names.at("opens_thinking"))
-        reasons = value_at(fields, self.names.at("finish_reason"))
-        counts = value_at(fields, self.names.at("response_tokens"))
-        prompts: list[Prompt] = []
-        for turns in before:
-            if prompts and turns == before[0]:
-                prompts.append(prompts[0])
-            else:
-                prompts.append(_prompt(checked, turns, truth=truth, opened=opened))
-        prompt = prompts[0]
-        if any(turns != before[0] for turns in before):
-            prompt = _prompt(checked, (), truth=truth, opened=opened)
+            group = group_of(row.fields, checked.prompt.messages, self._group_columns)
+        opened = names.given(values, "opens_thinking")
+        reasons = names.given(values, "finish_reason")
+        counts = names.given(values, "response_tokens")
+        facts = {"truth": truth, "opened": opened}
+        prompt = _prompt(checked.prompt, before[0], **facts)
+        prompts = [prompt] * len(before)
+        if before.count(before[0]) < len(before):
+            prompts = [_prompt(checked.prompt, turns, **facts) for turns in before]
+            prompt = _prompt(checked.prompt, (), **facts)
+        for i, talk in enumerate(talks):
+            if talk is not None:
+                prompts[i] = replace(prompts[i], conversation=talk)
         return AnsweredRow(
             prompt=prompt,
-            prompts=tuple(
-                prompt if talk is None else replace(prompt, conversation=talk)
-                for prompt, talk in zip(prompts, talks, strict=True)
-            ),
+            prompts=tuple(prompts),
             texts=texts,
             finish_reasons=_finish_reasons(reasons, texts),
             tokens=_token_counts(counts, texts, self._count_tokens),
@@ -383,6 +368,8 @@ def answers_in(
     column = names.at("response")
     fields = with_prompt(fields, names)
     value = names.value(fields, "response")
+    if isinstance(value, str):
+        return (value,), False, ((),)
     if (value is ABSENT or is_null(value)) and _SEVERAL in fields:
         column = _SEVERAL
         value = fields[column]
@@ -403,8 +390,6 @@ def answers_in(
             need=f"a column '{column}' (or '{_SEVERAL}')",
             todo=todo,
         )
-    if isinstance(value, str):
-        return (value,), False, ((),)
     several = isinstance(value, list) and not is_message_list(value)
     answers: list[tuple[str, Messages] | None] = [
         _answer(answer, column) for answer in (value if several else [value])

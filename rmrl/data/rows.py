@@ -42,7 +42,7 @@ _BATCH_ROWS = 256
 """Small, because one row can be megabytes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Row:
     """One raw row, with plain Python types (dict, list, str, int, float, bool, None)."""
 

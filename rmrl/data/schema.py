@@ -44,7 +44,7 @@ RM_PROMPT = "rm_prompt"
 _NEED_MESSAGES = 'a list of {"role": ..., "content": ...} messages or one string'
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class PromptRow:
     """One checked row, not yet tokenized."""
 
@@ -62,7 +62,17 @@ class PromptRow:
     extra_info: Mapping[str, Any]
 
 
-def check_rows(rows: Iterable[Row], names: ColumnNames) -> Iterator[PromptRow]:
+@dataclass(slots=True)
+class CheckedRow:
+    """A row whose columns are well-formed."""
+
+    row: Row
+    values: Mapping[str, Any]
+    """The row's fields as every file format has them, with the prompt in its usual column."""
+    prompt: PromptRow
+
+
+def check_rows(rows: Iterable[Row], names: ColumnNames) -> Iterator[CheckedRow]:
     """Check one file's rows, in a stream.
 
     After the first problem nothing more is yielded; up to 5 problems in the file are collected and
@@ -90,10 +100,14 @@ def check_rows(rows: Iterable[Row], names: ColumnNames) -> Iterator[PromptRow]:
         raise file_error(file, problems[:MOST_PROBLEMS])
 
 
-def check_row(row: Row, names: ColumnNames) -> tuple[PromptRow | None, list[FieldError]]:
+def check_row(row: Row, names: ColumnNames) -> tuple[CheckedRow | None, list[FieldError]]:
     """Return the checked row and no error, or None and what is wrong with its columns."""
-    fields = _Fields(row, names)
-    return fields.read(), fields.errors
+    try:
+        fields = _Fields(row, names)
+    except FieldError as error:
+        return None, [error]
+    prompt = fields.read()
+    return None if fields.errors else CheckedRow(row, fields.values, prompt), fields.errors
 
 
 class MissingColumnError(FieldError):
@@ -104,35 +118,39 @@ class _Fields:
     """Reads one row's columns, and collects malformed ones in `errors`."""
 
     def __init__(self, row: Row, names: ColumnNames) -> None:
+        """Raises FieldError where the prompt's turns are malformed."""
+        values: Mapping[str, Any] = row.fields
+        if row.text_cells:
+            values = values_of(values, names)
+        if not row.is_plain:
+            values = plain(values)
+        names.see(values)
         self.row = row
+        self.values = with_prompt(values, names)
         self.names = names
         self.errors: list[FieldError] = []
 
-    def read(self) -> PromptRow | None:
-        """Return the checked row, None where `errors` is not empty."""
-        fields = self.row.fields
-        if self.row.text_cells:
-            fields = values_of(fields, self.names)
-        if not self.row.is_plain:
-            fields = plain(fields)
+    def read(self) -> PromptRow:
+        """Return the checked row, of no use where `errors` is not empty."""
+        fields = self.values
         names = self.names
-        names.see(fields)
         read_prompt = partial(prompt_messages, empty_ok=self.row.empty_prompt)
         messages, plain_text = self._try(read_prompt, fields, names) or ((), False)
         rm_prompts: dict[str, str | Messages] = {}
-        for name in dict.fromkeys((*fields, *names.paths)):
-            if name == RM_PROMPT or name.startswith(f"{RM_PROMPT}_"):
-                prompt = self._try(_rm_prompt, _value(fields, names, name), names.at(name))
+        for name in (*fields, *names.paths):
+            if name.startswith(RM_PROMPT) and (name == RM_PROMPT or name[len(RM_PROMPT)] == "_"):
+                prompt = self._try(_rm_prompt, names.given(fields, name), names.at(name))
                 if prompt is not None:
                     rm_prompts[name[len(RM_PROMPT) + 1 :]] = prompt
-        ability = _value(fields, names, "ability")
+        ability = names.given(fields, "ability")
         row_id = f"{self.row.label}:{self.row.number}"
-        own_id = _value(fields, names, "id")
-        if "id" in names.paths and not is_null(own_id):
-            row_id = str(own_id)
+        if "id" in names.paths:
+            own_id = names.given(fields, "id")
+            if not is_null(own_id):
+                row_id = str(own_id)
         reference = "reference" if "reference" in names.paths else "reward_model"
-        truth = _value(fields, names, reference)
-        checked = PromptRow(
+        truth = names.given(fields, reference)
+        return PromptRow(
             id=row_id,
             where=f"{self.row.file} {self.row.where}",
             messages=messages,
@@ -143,7 +161,6 @@ class _Fields:
             ability="" if is_null(ability) else str(ability),
             extra_info=self._try(_extra_info, fields, names) or {},
         )
-        return None if self.errors else checked
 
     def _try(self, read: Callable[..., Any], *args: Any) -> Any:
         try:
@@ -218,7 +235,7 @@ def as_messages(value: Any, column: str) -> tuple[Message, ...]:
         if _is_mapping(value):
             todo = "put the message into a list"
         raise FieldError(column, saw=shown(value), need=_NEED_MESSAGES, todo=todo)
-    return tuple(_message(turn, column, index) for index, turn in enumerate(value))
+    return tuple([_message(turn, column, index) for index, turn in enumerate(value)])
 
 
 def _message(turn: Any, column: str, index: int) -> Message:
@@ -300,11 +317,6 @@ def _rm_prompt(value: Any, column: str) -> str | tuple[Message, ...] | None:
     return value if isinstance(value, str) else (as_messages(value, column) or "")
 
 
-def _value(fields: Mapping[str, Any], names: ColumnNames, name: str) -> Any:
-    value = names.value(fields, name)
-    return None if value is ABSENT else value
-
-
 def ground_truth(value: Any, column: str) -> str | None:
     """Return the reference answer that stands in `column`; numbers become text. Raises
     FieldError."""
@@ -353,7 +365,7 @@ def _data_source(fields: Mapping[str, Any], names: ColumnNames) -> str:
 
 
 def _extra_info(fields: Mapping[str, Any], names: ColumnNames) -> Mapping[str, Any]:
-    value = _value(fields, names, "extra_info")
+    value = names.given(fields, "extra_info")
     if is_null(value):
         return {}
     if not _is_mapping(value):

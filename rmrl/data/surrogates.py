@@ -31,21 +31,27 @@ def without_surrogates(
 def replaced(value: Value) -> Value:
     """Return the value with U+FFFD for every lone surrogate in its texts, at any depth: one
     character for one, so that places in a text stay. A value without any is returned itself."""
-    found: Any = value
+    if not _has_some(value):
+        return value
+    readable: Any = value
+    if isinstance(value, str):
+        readable = _SURROGATE.sub(REPLACEMENT, value)
+    elif isinstance(value, list):
+        readable = list(map(replaced, value))
+    elif isinstance(value, tuple):
+        readable = tuple(map(replaced, value))
+    elif isinstance(value, dict):
+        readable = {replaced(key): replaced(each) for key, each in value.items()}
+    return readable
+
+
+def _has_some(value: Any) -> bool:
     if isinstance(value, str):
         # Whether a text is ASCII is known without reading it; most are.
-        if not value.isascii() and _SURROGATE.search(value):
-            found = _SURROGATE.sub(REPLACEMENT, value)
-    elif isinstance(value, list | tuple):
-        inner = [replaced(each) for each in value]
-        if any(new is not old for new, old in zip(inner, value, strict=True)):
-            found = inner if isinstance(value, list) else tuple(inner)
-    elif isinstance(value, dict):
-        entries = {replaced(key): replaced(each) for key, each in value.items()}
-        for key, each in value.items():
-            if key not in entries or entries[key] is not each:
-                found = entries
-    return found
+        return not value.isascii() and _SURROGATE.search(value) is not None
+    if isinstance(value, dict):
+        return any(map(_has_some, value)) or any(map(_has_some, value.values()))
+    return isinstance(value, list | tuple) and any(map(_has_some, value))
 
 
 def escaped(text: str) -> str:

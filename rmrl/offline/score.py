@@ -25,6 +25,7 @@ from rmrl.data.responses import AnsweredRow, batches
 from rmrl.data.row_index import bad_rows, rows_to_score
 from rmrl.errors import DataError, Interrupted, MissingVerdictsError
 from rmrl.files import write_whole
+from rmrl.garbage import rare_collections
 from rmrl.offline.assemble import assemble
 from rmrl.offline.check_scoring import CheckedScoring
 from rmrl.offline.job import Job, cannot_write, claim, discard
@@ -66,7 +67,7 @@ def score_files(
     Interrupted on SIGINT, SIGTERM and SIGHUP, what `Scorer.score` and `claim` raise, and DataError
     where files cannot be read or written.
     """
-    with claim(checked) as job:
+    with rare_collections(), claim(checked) as job:
         _quarantine(job)
         try:
             if job.rows_left and checked.config.score.engine == "ray_data":

@@ -30,6 +30,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from rmrl.data.responses import AnsweredRow
@@ -61,14 +62,16 @@ def score_table(
 ) -> pa.Table:
     """Return the added columns as lists with a value per response, each row's number (`row`), and
     whether it holds several responses (`several`)."""
-    columns = score_columns(batch, rewards, further=further)
+    columns = _by_response(rewards, further)
     arrays = {
         ROW: pa.array([row.number for row in batch], type=pa.int64()),
         SEVERAL: pa.array([row.several for row in batch], type=pa.bool_()),
     }
-    types = score_types(rewards.scores.names, several=True, further=further)
+    counts = [len(row.texts) for row in batch]
+    ends = pa.array(np.cumsum([0, *counts], dtype=np.int32))
+    types = score_types(rewards.scores.names, several=False, further=further)
     for name, type_ in types.items():
-        arrays[name] = pa.array(columns[name], type=type_)
+        arrays[name] = pa.ListArray.from_arrays(ends, pa.array(columns[name], type=type_))
     return pa.table(arrays)
 
 
@@ -76,6 +79,11 @@ def score_columns(
     batch: Sequence[AnsweredRow], rewards: RewardBatch, *, further: Sequence[str] = ()
 ) -> dict[str, list[Any]]:
     """Return the added columns, one list per batch row with a value per response."""
+    columns = _by_response(rewards, further)
+    return {name: _by_row(values, batch) for name, values in columns.items()}
+
+
+def _by_response(rewards: RewardBatch, further: Sequence[str]) -> dict[str, list[Any]]:
     rewards_B: list[float] = rewards.rewards_B.tolist()
     flat: dict[str, list[Any]] = {
         "reward": [None if math.isnan(reward) else reward for reward in rewards_B]
@@ -89,7 +97,7 @@ def score_columns(
         for column in further:
             texts = map(FURTHER[column], results)
             flat[f"{column}_{name}"] = [None if text is None else escaped(text) for text in texts]
-    return {name: _by_row(values, batch) for name, values in flat.items()}
+    return flat
 
 
 def transformed_columns(

@@ -11,9 +11,9 @@ from contextlib import AbstractAsyncContextManager
 from rmrl.api import Scorer, open_scorer
 from rmrl.cluster.watch import keep_in_mind, unless_lost
 from rmrl.errors import ConfigError, InfrastructureError, Interrupted
+from rmrl.garbage import rare_collections
 from rmrl.serve.app import make_app
 from rmrl.serve.checked import CheckedServer
-from rmrl.serve.garbage import rare_collections
 from rmrl.serve.protocol import web_server
 from rmrl.serve.service import Service
 from rmrl.signals import StopSignals

@@ -17,7 +17,7 @@ def check(*fields: dict, **columns: str) -> list[PromptRow]:
     rows = [
         Row(file="d/f.parquet", label="f.parquet", number=i, fields=f) for i, f in enumerate(fields)
     ]
-    return list(check_rows(rows, ColumnNames(columns)))
+    return [row.prompt for row in check_rows(rows, ColumnNames(columns))]
 
 
 def refused(parts: list[str], *fields: dict, **columns: str) -> str:
@@ -275,7 +275,7 @@ def test_good_rows_before_the_first_problem_stream_out():
         ]
     )
     stream = check_rows(rows, ColumnNames())
-    assert [next(stream).id, next(stream).id] == ["f:0", "f:1"]
+    assert [next(stream).prompt.id, next(stream).prompt.id] == ["f:0", "f:1"]
     with pytest.raises(DataError, match="row 2"):
         next(stream)
 

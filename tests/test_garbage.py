@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from rmrl.serve.garbage import rare_collections
+from rmrl.garbage import rare_collections
 
 
 def test_collections_are_rare_in_the_block_alone() -> None:
