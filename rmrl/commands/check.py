@@ -289,12 +289,12 @@ def _compared_count(arguments: argparse.Namespace, specs: Sequence[RewardSpec]) 
 
 
 def _response_rows(prompts: Sequence[Prompt], texts: Sequence[Sequence[str]]) -> list[ResponseRow]:
-    from rmrl.rewards.session.items import ResponseRow
+    from rmrl.rewards.session.items import made_up_response
 
     rows: list[ResponseRow] = []
     for group, prompt in enumerate(prompts):
         for text in texts[group]:
-            rows.append(ResponseRow(prompt=prompt, text=text, group=group))
+            rows.append(made_up_response(prompt, text, group))
     return rows
 
 

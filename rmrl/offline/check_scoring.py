@@ -201,6 +201,8 @@ def _first_round(
     if config.data.files is not None:
         with problems.collecting():
             counting = without_tokenizer(config, specs)
+            if config.data.tokenizer is not None:
+                counting = len  # trials need any number, and a tokenizer takes seconds to load
             answered = list(islice(answered_rows(config.data, count_tokens=counting), _FIRST_ROWS))
             columns |= dict.fromkeys(chain.from_iterable(map(attrgetter("fields"), answered)))
             rows = response_rows(answered)

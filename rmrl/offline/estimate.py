@@ -123,7 +123,11 @@ def step_rows(
             ids = coder(answer, add_special_tokens=False)["input_ids"] or [0]
             repeated = (ids * (tokens // len(ids) + 1))[:tokens]
             text = coder.decode(repeated, skip_special_tokens=True)
-            rows.append(ResponseRow(prompt=prompt, text=text, tokens=tokens, group=group))
+            rows.append(
+                ResponseRow(
+                    prompt=prompt, text=text, tokens=tokens, group=group, token_ids=repeated
+                )
+            )
     return rows
 
 

@@ -42,7 +42,7 @@ from rmrl.rewards.calibration import audited
 from rmrl.rewards.entries.listing import reward_table
 from rmrl.rewards.entries.resolve import Resolved
 from rmrl.rewards.residency import Budget, EnginePlan
-from rmrl.rewards.session.items import OTHER_ANSWER, ResponseRow
+from rmrl.rewards.session.items import OTHER_ANSWER, ResponseRow, made_up_response
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.telemetry.sinks import SINKS
 from rmrl.tokenizer import load_tokenizer
@@ -404,7 +404,7 @@ def _first_rows(config: Config, split: Literal["train", "val"]) -> list[Response
     for group, row in enumerate(islice(iterate_rows(config.data, split=split), _FIRST_ROWS)):
         prompt = make_prompt(row, ())
         text = prompt.ground_truth or OTHER_ANSWER
-        rows.append(ResponseRow(prompt=prompt, text=text, group=group))
+        rows.append(made_up_response(prompt, text, group))
     return rows
 
 

@@ -258,6 +258,24 @@ def test_lengths_need_response_tokens_or_a_tokenizer(bench: Bench, needs_out: bo
     bench.checked(f"data.files={file}", *settings, needs_out=needs_out)
 
 
+def test_a_rule_that_reads_lengths_is_tried_with_some_where_there_is_a_tokenizer(
+    bench: Bench, tiny_llama: Path
+) -> None:
+    rule = bench.folder / "lengths.py"
+    rule.write_text(
+        "def compute_score(reward_inputs):\n"
+        "    return [{'overall': each['response_length']} for each in reward_inputs]\n"
+    )
+    settings = (
+        f"data.files={bench.rows('abc')}",
+        "reward.models=[long]",
+        f"reward.specs.long.function={rule}:compute_score",
+    )
+    with pytest.raises(ConfigError, match=r"give data\.tokenizer=<the policy's>"):
+        bench.checked(*settings, needs_out=False)
+    bench.checked(*settings, f"data.tokenizer={tiny_llama}", needs_out=False)
+
+
 def test_schedules_have_no_place_in_files(bench: Bench) -> None:
     with pytest.raises(ConfigError, match="weight_schedules follow the steps of training"):
         bench.checked(

@@ -17,6 +17,7 @@ from rmrl.trainer import check_strategy
 from rmrl.trainer.check_algorithm import algorithm_problems, critic_settings, needs_critic
 from rmrl.trainer.check_run import (
     _advice,
+    _first_rows,
     _package_problems,
     _part_problems,
     _settings_problems,
@@ -306,3 +307,13 @@ def test_lengths_are_compared_with_the_policy_beside_other_problems(tmp_path: Pa
     assert "nothing named 'megatorn'" in problems
     assert "= 600 tokens, and" in problems
     assert "was made for 512" in problems
+
+
+def test_a_rule_is_tried_before_training_with_tokens_as_it_gets_them_there(tmp_path: Path) -> None:
+    file = tmp_path / "train.jsonl"
+    rows = [{"prompt": "2 + 2?", "reward_model": "number four"}, {"prompt": "Why?"}]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    first, other = _first_rows(config("grpo", **{"data.train_files": str(file)}), "train")
+    # one for four bytes: n, e, o
+    assert (first.text, first.tokens, first.token_ids) == ("number four", 3, (110, 101, 111))
+    assert (other.text, other.tokens) == ("I do not know.", 4)

@@ -209,18 +209,22 @@ def verl_columns(group: Sequence[Offered]) -> dict[str, list[Any]]:
 
 
 def openrlhf_columns(group: Sequence[Offered]) -> dict[str, list[Any]]:
-    """Return the columns OF_OPENRLHF. A prompt is one text, instead of OpenRLHF's templated prompt.
-    A query is the prompt and the response behind it."""
+    """Return the columns OF_OPENRLHF. A prompt is `prompt_text`, instead of OpenRLHF's templated
+    prompt. A query is the prompt and the response behind it."""
     columns: dict[str, list[Any]] = {name: [] for name in OF_OPENRLHF}
     for offered in group:
-        turns = offered["messages"]
-        prompt = str(turns[0]["content"])
-        if len(turns) != 1:
-            prompt = "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
+        prompt = prompt_text(offered["messages"])
         columns["queries"].append(prompt + offered["solution_str"])
         columns["prompts"].append(prompt)
         columns["labels"].append(offered.get("ground_truth"))
     return columns
+
+
+def prompt_text(turns: Sequence[Mapping[str, Any]]) -> str:
+    """Return a prompt as one text: a single turn's content, or all turns behind their roles."""
+    if len(turns) == 1:
+        return str(turns[0]["content"])
+    return "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
 
 
 def swift_columns(columns: Mapping[str, Any], group: Sequence[Offered]) -> dict[str, list[Any]]:

@@ -12,11 +12,14 @@
       OpenRLHF calls it
     reward(completion, answer, **fields) -> number                                             as a
       Rubric of verifiers calls it. A Rubric itself is made a function of lists (`rubrics`)
+    compute_score(reward_inputs), reward(prompt, completions, ...), custom_rm(args, sample),
+      reward(task_info, action)                                                                as
+      `peer_forms` has them
 
 Each may be async. The list forms get the responses to one prompt together (`list_signatures`). A
 rule may have its own arguments, set in the configuration, and so may its maker: a class, or a
 function that returns a rule. Rule workers import this module: it needs the standard library,
-`rmrl.errors` and `list_signatures` only.
+`rmrl.errors` and its neighbours only.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from typing import Any
 from rmrl.errors import RewardFunctionError
 from rmrl.registry import did_you_mean
 from rmrl.rewards.dropins.list_signatures import InLists, MisfitError, awaited, shape_of
+from rmrl.rewards.dropins.peer_forms import peer_form
 from rmrl.rewards.dropins.verifiers_rubric import (
     is_rubric,
     of_rubric,
@@ -124,10 +128,13 @@ def rule_form(function: Callable[..., Any], where: str) -> RuleForm:
     none fits."""
     parameters = parameters_of(function, where)
     named = keyword_names(parameters)
-    if takes_one_completion(named):
+    form = peer_form(named)
+    if form is not None:
+        function = form.rule(function, where)
+    elif takes_one_completion(named):
         function = of_single(function)
-        parameters = parameters_of(function, where)
-        named = keyword_names(parameters)
+    parameters = parameters_of(function, where)
+    named = keyword_names(parameters)
     lists = [name for name in LIST_ARGUMENTS if name in named]
     if lists and "solution_str" in named:
         raise RewardFunctionError(
@@ -200,9 +207,10 @@ def bound(
         "solution_str" in named
         or not set(LIST_ARGUMENTS).isdisjoint(named)
         or takes_one_completion(named)
+        or peer_form(named) is not None
         or takes(parameters, inspect.Parameter.VAR_KEYWORD)
     ):
-        return functools.partial(function, **arguments)
+        return _partial(function, **arguments)
     try:
         rule = function(**arguments)
     except Exception as error:
@@ -216,9 +224,7 @@ def bound(
     if isinstance(rule, _FUNCTIONS):
         return rule
     # An object that a function made is called as TRL calls it; a class that is named is ms-swift's.
-    made = functools.partial(rule)
-    made.__name__ = getattr(rule, "__name__", type(rule).__name__)  # type: ignore[attr-defined]
-    return made
+    return _partial(rule)
 
 
 def instantiated(
@@ -247,6 +253,13 @@ def instantiated(
             " it one."
         )
     return instance
+
+
+def _partial(function: Callable[..., Any], **arguments: Any) -> Callable[..., Any]:
+    """Bind arguments and keep the function's name, for messages."""
+    made: Any = functools.partial(function, **arguments)
+    made.__name__ = getattr(function, "__name__", type(function).__name__)
+    return made
 
 
 def _seen(function: Callable[..., Any]) -> str:

@@ -69,6 +69,13 @@ class ResponseRow:
             object.__setattr__(self, "prompt", dataclasses.replace(self.prompt, **changed))
 
 
+def made_up_response(prompt: Prompt, text: str, group: int) -> ResponseRow:
+    """Return a response to try rewards on before training. It has tokens, as every response in
+    training has: ids that each vocabulary has, one for four bytes."""
+    ids = tuple(replaced(text).encode()[::4])
+    return ResponseRow(prompt=prompt, text=text, group=group, tokens=len(ids), token_ids=ids)
+
+
 def score_item(row: ResponseRow, spec: RewardSpec) -> ScoreItem:
     """Build the input for the reward `spec`: its own rm_prompt and all other fields from the
     row."""
