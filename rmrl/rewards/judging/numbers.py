@@ -18,12 +18,18 @@ from itertools import pairwise
 from rmrl.rewards.judging.choices import FIRST, MOST, PRIVATE, Marked, plain
 
 _NUMBER = re.compile(
-    r"(?<![A-Za-z0-9_])(?:(?<![.,])|(?<=\.\.))[-+]?[0-9]{1,15}(?:,[0-9]{3}){0,5}(?:\.[0-9]{1,15})?"
+    r"(?<![A-Za-z0-9_])(?:(?<![.,])|(?<=\.\.))[-+]?"
+    r"(?:[0-9]{1,2},[0-9]{1,2}(?= ?/ ?[0-9])|[0-9]{1,15}(?:,[0-9]{3}){0,5}(?:\.[0-9]{1,15})?"
+    r"|(?<![.0-9])\.[0-9]{1,15})"
     r"(?![A-Za-z0-9_]|\.[0-9]|,[0-9]{1,2}(?![0-9])"
     r"|\s?(?:[+×÷*=]|x\b|\\(?:times|cdot|div|pm)\b)\s?[$(\\]{0,2}[0-9]"
     r"|\s?[-–]\s?\$?[0-9]{1,15}(?:\.[0-9]{1,15})?\s?=)( ?%)?"
 )
-"""A number, except a part of another one (7,5) or a term in a calculation (4 + 3 = 7)."""
+"""A number, except a part of another one (7,5, unless a scale's end follows: 7,5/10) or a term in a
+calculation (4 + 3 = 7)."""
+_WIDE = str.maketrans("\u2212０１２３４５６７８９／．％", "-0123456789/.%")
+"""Characters of equal width: the minus sign of Unicode, and what is typed with Chinese and Japanese
+letters."""
 _RATIO = re.compile(
     r"[\s*_]{0,4}(?:分\s?)?(?:/|out of|of|von)[\s*_]{0,4}"
     r"(?:a (?:possible|maximum|total) (?:of )?)?",
@@ -67,8 +73,7 @@ class Scale:
 
     def marked(self, view: str) -> Marked[float]:
         """Write each number that is on the scale as a private character."""
-        # A minus sign of Unicode is as wide as a hyphen.
-        view = PRIVATE.sub(" ", view).replace("\u2212", "-")
+        view = PRIVATE.sub(" ", view).translate(_WIDE)
         values: dict[float, str] = {}
         parts: list[str] = []
         several: set[float] = set()
@@ -137,4 +142,7 @@ class Scale:
 
 
 def _value(match: re.Match[str]) -> float:
-    return float(match[0].rstrip(" %").replace(",", ""))
+    figures = match[0].rstrip(" %")
+    if re.fullmatch("[-+]?[0-9]{1,2},[0-9]{1,2}", figures):
+        return float(figures.replace(",", "."))
+    return float(figures.replace(",", ""))

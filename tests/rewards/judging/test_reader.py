@@ -262,9 +262,24 @@ def test_what_is_denied_or_wished_for_is_no_verdict(text: str, verdict: str | No
     assert last_choice(text, ["A", "B"]) == verdict
 
 
-@pytest.mark.parametrize("text", ["Total: 4+3=7 points", "Score: 3*2 = 6", "Score: 7,5", "7,5/10"])
+@pytest.mark.parametrize("text", ["Total: 4+3=7 points", "Score: 3*2 = 6", "Score: 7,5", "7,5"])
 def test_a_term_of_a_sum_and_half_of_a_decimal_number_are_no_score(text: str):
     assert last_number(text, 0, 10) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("Note : 7,5/10", 7.5),
+        ("Score: 7,25 / 10", 7.25),
+        ("Score: .4", 0.4),
+        ("Score...7", 7),
+        ("评分:8", 8),
+        ("最终得分：８．５／１０", 8.5),  # noqa: RUF001
+    ],
+)
+def test_decimal_commas_bare_points_and_wide_digits_are_read(text: str, score: float):
+    assert last_number(text, 0, 10) == score
 
 
 def test_a_number_in_bold_and_one_with_thousands_are_still_read():
