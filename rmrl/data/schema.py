@@ -26,6 +26,7 @@ import difflib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeGuard
@@ -102,10 +103,7 @@ def check_rows(rows: Iterable[Row], names: ColumnNames) -> Iterator[CheckedRow]:
 
 def check_row(row: Row, names: ColumnNames) -> tuple[CheckedRow | None, list[FieldError]]:
     """Return the checked row and no error, or None and what is wrong with its columns."""
-    try:
-        fields = _Fields(row, names)
-    except FieldError as error:
-        return None, [error]
+    fields = _Fields(row, names)
     prompt = fields.read()
     return None if fields.errors else CheckedRow(row, fields.values, prompt), fields.errors
 
@@ -118,7 +116,6 @@ class _Fields:
     """Reads one row's columns, and collects malformed ones in `errors`."""
 
     def __init__(self, row: Row, names: ColumnNames) -> None:
-        """Raises FieldError where the prompt's turns are malformed."""
         values: Mapping[str, Any] = row.fields
         if row.text_cells:
             values = values_of(values, names)
@@ -126,7 +123,9 @@ class _Fields:
             values = plain(values)
         names.see(values)
         self.row = row
-        self.values = with_prompt(values, names)
+        self.values = values
+        with suppress(FieldError):  # `read` finds it again
+            self.values = with_prompt(values, names)
         self.names = names
         self.errors: list[FieldError] = []
 

@@ -287,3 +287,10 @@ def test_a_column_of_another_meaning_is_not_suggested():
         list(check_rows([row], ColumnNames({"prompt": "question"})))
     assert "did you mean" not in str(caught.value)
     assert "only the columns prompt, response" in str(caught.value)
+
+
+def test_a_malformed_history_hides_no_other_problem():
+    refused(
+        ["column 'history'", "column 'data_source'"],
+        {"query": "q", "history": [1], "data_source": 3},
+    )
