@@ -283,6 +283,16 @@ def _read_jsonl(path: Path, wanted_N: np.ndarray | None, row_of: _RowOf) -> Iter
         raise _unreadable(path, "jsonl", error) from error
 
 
+def row_texts(path: Path, wanted_N: np.ndarray | None) -> Iterator[str]:
+    """Yield the wanted lines in a file that `read_rows` has read line by line. Raises DataError
+    where it cannot be read."""
+    try:
+        for _, (_, text) in _wanted(json_texts(path), wanted_N):
+            yield text.strip()
+    except UNREADABLE as error:
+        raise _unreadable(path, "jsonl", error) from error
+
+
 def _read_csv(path: Path, wanted_N: np.ndarray | None, row_of: _RowOf) -> Iterator[Row]:
     try:
         for number, (line, cells) in _wanted(csv_cells.read_records(path), wanted_N):

@@ -39,13 +39,15 @@ class JsonlWriter:
         # escape.
         self._file: TextIO = path.open("w", encoding="utf-8", errors="backslashreplace")
 
-    def write(self, rows: Sequence[Mapping[str, Any]], added: Columns) -> None:
-        """Write rows; types that JSON lacks (timestamps, decimals, bytes) become text."""
+    def write(self, rows: Sequence[Mapping[str, Any] | str], added: Columns) -> None:
+        """Write rows; types that JSON lacks (timestamps, decimals, bytes) become text. A row may be
+        its JSON text, which stays as it is."""
         for i, row in enumerate(rows):
-            record = dict(row)
-            for name, values in added.items():
-                record[name] = values[i]
-            self._file.write(json_text(record) + "\n")
+            further = {name: values[i] for name, values in added.items()}
+            if isinstance(row, str):
+                self._file.write(f"{row.removesuffix('}')}, {json_text(further)[1:]}\n")
+            else:
+                self._file.write(json_text({**row, **further}) + "\n")
 
     def close(self) -> None:
         """Flush and close."""

@@ -10,12 +10,14 @@ from typing import Any
 import pyarrow as pa
 
 from rmrl.data.column_names import NAMES_COLUMN, column_names
-from rmrl.data.rows import read_rows
+from rmrl.data.rows import read_rows, row_texts
 from rmrl.data.source_table import SourceTables
 from rmrl.data.table_writer import TableWriter, score_types
+from rmrl.data.traces.stored_trace import STATUS
 from rmrl.offline.job import Job
 
 _WINDOW_BYTES = 64 * 2**20
+_LINES = (".jsonl", ".ndjson", ".jsonl.gz")
 _ROWS_AT_A_TIME = 256
 """Fixed, so that the row groups of a parquet file do not depend on the sizes of the parts."""
 
@@ -39,7 +41,10 @@ def assemble(job: Job) -> None:
         escape_formulas=job.checked.config.escape_formulas,
     )
     try:
-        rows = _source_rows(job)
+        # A line without a column that is added, and that is no trace, need not be parsed again.
+        replaced = {STATUS, *types}.intersection(job.survey.columns)
+        as_text = job.out.suffix == ".jsonl" and not replaced
+        rows = _source_rows(job, as_text=as_text)
         for added in added_columns(job):
             count = len(added["reward"])
             further = dict(added)
@@ -64,15 +69,18 @@ def names_of_columns(job: Job) -> dict[str, str]:
     return {NAMES_COLUMN: text}
 
 
-def _source_rows(job: Job) -> Iterator[Mapping[str, Any]]:
-    """Yield the files' rows; empty ones for parquet, whose writer reads the files itself."""
+def _source_rows(job: Job, *, as_text: bool) -> Iterator[Any]:
+    """Yield the files' rows; empty ones for parquet, whose writer reads the files itself.
+    `as_text`: lines stay lines."""
     if job.survey.schema is not None:
         yield from repeat({}, job.survey.rows)
         return
     survey = job.survey
     for position, path in enumerate(job.checked.files):
         count = survey.rows_of_files[position]
-        if count:
+        if count and as_text and path.name.endswith(_LINES):
+            yield from islice(row_texts(path, survey.masks[position]), count)
+        elif count:
             for row in islice(read_rows(path, wanted_N=survey.masks[position]), count):
                 yield row.fields
 

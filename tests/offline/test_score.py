@@ -38,6 +38,29 @@ def test_every_row_gets_its_columns(bench: Bench) -> None:
     assert [path.name for path in bench.folder.glob("s.jsonl*")] == ["s.jsonl"]
 
 
+def test_lines_of_json_stay_as_they_were_written(bench: Bench) -> None:
+    lines = [
+        '{"prompt":"q", "response": "four", "big": 12345678901234567890, "small": 1.50e-7}',
+        r'{"prompt": "q", "response": "caf\u00e9 \ud83d", "none": {"a" : NaN}}',
+    ]
+    file = bench.folder / "rows.jsonl"
+    file.write_text("\n\n".join(f"  {line} " for line in lines) + "\r\n")
+    bench.scored(file)
+    written = (bench.folder / "s.jsonl").read_text().splitlines()
+    for line, before in zip(written, lines, strict=True):
+        assert line.startswith(f'{before[:-1]}, "reward": ')
+    # An added column replaces the input's, and the whole row is written anew.
+    bench.scored(bench.folder / "s.jsonl", out="again.jsonl")
+    first, _ = read_lines(bench.folder / "again.jsonl")
+    assert list(first).count("reward") == 1
+    assert (first["big"], first["small"], first["score_length"]) == (
+        12345678901234567890,
+        1.5e-7,
+        0.4,
+    )
+    assert '"small": 1.5e-07' in (bench.folder / "again.jsonl").read_text()
+
+
 def test_a_rule_a_judge_and_a_scalar_model(bench: Bench) -> None:
     bench.scored(
         bench.rows("one two", "abc"),
