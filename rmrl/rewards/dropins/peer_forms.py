@@ -1,5 +1,5 @@
-"""Reward functions as EasyR1, AReaL, slime and rLLM call them, made rules that take lists in TRL's
-form.
+"""Reward functions as EasyR1, AReaL, slime, rLLM and open-instruct call them, made rules that take
+lists in TRL's form.
 
     EasyR1    compute_score(reward_inputs) -> [{"overall": number, ...}]
               compute_score(reward_input) -> {"overall": number, ...}
@@ -7,6 +7,8 @@ form.
     slime     custom_rm(args, sample) -> number, or a dict with args.reward_key
               custom_rm(args, samples) -> list
     rLLM      reward(task_info, action) -> RewardOutput
+    open-instruct
+              verifier(tokenized_prediction, prediction, label, query) -> VerificationResult
 
 A form is known by its parameters' names. A prompt that these trainers pass with the chat template
 applied is the text without it.
@@ -211,6 +213,28 @@ class RLLM(PeerForm):
         return verdict
 
 
+class OpenInstruct(PeerForm):
+    """`VerifierFunction`."""
+
+    marks = ("tokenized_prediction", "prediction", "label")
+    reads_tokens = True
+
+    async def verdict(self, function: Callable[..., Any], response: Answered) -> Any:
+        if response.reference is None:
+            raise MisfitError("needs label, and this row has no reference answer")
+        query: dict[str, str] = {}
+        if "query" in inspect.signature(function).parameters:
+            query["query"] = response.prompt
+        tokens = response.token_ids or []
+        returned = await result(function(tokens, response.text, response.reference, **query))
+        if not hasattr(returned, "score"):
+            return returned
+        reasoning = getattr(returned, "reasoning", None)
+        if reasoning is None:
+            return returned.score
+        return {"score": returned.score, "reasoning": reasoning}
+
+
 PEER_FORMS: tuple[PeerForm, ...] = (
     EasyR1(),
     SequentialEasyR1(),
@@ -218,6 +242,7 @@ PEER_FORMS: tuple[PeerForm, ...] = (
     Slime(),
     SlimeGroup(),
     RLLM(),
+    OpenInstruct(),
 )
 
 

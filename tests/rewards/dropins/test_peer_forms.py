@@ -1,4 +1,4 @@
-"""Reward functions of EasyR1, AReaL, slime and rLLM as rules."""
+"""Reward functions of EasyR1, AReaL, slime, rLLM and open-instruct as rules."""
 
 from __future__ import annotations
 
@@ -187,3 +187,20 @@ def test_rllm_gets_the_task_and_its_output_is_a_score_with_columns():
 
 def test_rllm_may_return_a_number():
     assert scored(lambda task_info, action: 0.25, offered("4")) == [0.25]
+
+
+class Verifier:
+    def __call__(
+        self, tokenized_prediction: list[int], prediction: str, label: Any, query: str | None = None
+    ) -> Any:
+        score = float(prediction == str(label) and query == "2 + 2?")
+        return SimpleNamespace(score=score, cost=0.0, reasoning=None if score else "wrong")
+
+
+def test_open_instruct_s_verifiers_are_instances_that_get_text_label_and_query():
+    assert scored(Verifier(), offered("4"), offered("5")) == [
+        1.0,
+        {"score": 0.0, "reasoning": "wrong"},
+    ]
+    with pytest.raises(MisfitError, match="needs label, and this row has no reference answer"):
+        scored(Verifier(), offered("4", ground_truth=None))
