@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from rmrl.config.schema import DataConfig, ScoreDataConfig
+from rmrl.data.json_text import parsed
 from rmrl.data.problems import FieldError, shown
 from rmrl.errors import ConfigError, DataError
 from rmrl.registry import did_you_mean
@@ -196,7 +197,7 @@ def names_in(fields: Mapping[str, Any]) -> ColumnNames:
 @lru_cache(maxsize=16)
 def _names_of(text: str) -> ColumnNames | None:
     """Return the names that `ColumnNames.as_text` wrote, None for any other text."""
-    paths: Any = _parsed(text)
+    paths: Any = parsed(text)
     if not isinstance(paths, Mapping) or not all(isinstance(path, str) for path in paths.values()):
         return None
     return ColumnNames(paths)
@@ -232,7 +233,7 @@ def _below(node: Any, parts: Sequence[str]) -> Any:
         return node
     if isinstance(node, str):
         # A cell of a csv file.
-        node = _parsed(node)
+        node = parsed(node)
     if isinstance(node, Mapping):
         for end in range(len(parts), 0, -1):
             name = ".".join(parts[:end])
@@ -244,10 +245,3 @@ def _below(node: Any, parts: Sequence[str]) -> Any:
     if is_list and parts[0].isdecimal() and int(parts[0]) < len(node):
         return _below(node[int(parts[0])], parts[1:])
     return ABSENT
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text

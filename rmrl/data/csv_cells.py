@@ -16,13 +16,12 @@ record.
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from rmrl.data.column_names import DEFAULT_NAMES, NAMES_COLUMN, ColumnNames
-from rmrl.data.json_text import json_text
+from rmrl.data.json_text import json_text, parsed
 from rmrl.data.problems import shown
 from rmrl.errors import DataError
 
@@ -92,7 +91,7 @@ def scored_values_of(
     for column, value in values.items():
         is_text = column.startswith(texts) or names.name_of(column) in _NAMED_TEXTS
         if isinstance(value, str) and not is_text and column != NAMES_COLUMN:
-            values[column] = _parsed(value)
+            values[column] = parsed(value)
     return values
 
 
@@ -177,14 +176,14 @@ def _check_header(names: Sequence[str], path: Path) -> None:
 def _value(name: str, text: str) -> Any:
     """A cell's value where it is not empty."""
     if name in ("response_tokens", "finish_reason", "opens_thinking"):
-        return _parsed(text)
+        return parsed(text)
     if name in ("prompt", "messages", "rm_prompt") or name.startswith("rm_prompt_"):
-        parsed = _parsed(text)
-        return parsed if is_message_list(parsed) else text
+        value = parsed(text)
+        return value if is_message_list(value) else text
     kind = {"reward_model": dict, "extra_info": dict, "responses": list}.get(name)
     if kind is not None:
-        parsed = _parsed(text)
-        return parsed if isinstance(parsed, kind) else text
+        value = parsed(text)
+        return value if isinstance(value, kind) else text
     return text
 
 
@@ -193,11 +192,3 @@ def is_message_list(value: Any) -> bool:
     if not isinstance(value, list) or not value:
         return False
     return all(isinstance(turn, Mapping) and "role" in turn for turn in value)
-
-
-def _parsed(text: str) -> Any:
-    """Parse the text as JSON. Return it unchanged where it is not JSON."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text

@@ -1,4 +1,5 @@
-"""JSON text for rows whose values or keys JSON lacks (timestamps, decimals, bytes)."""
+"""JSON text for rows whose values or keys JSON lacks (timestamps, decimals, bytes), and values from
+JSON text."""
 
 from __future__ import annotations
 
@@ -17,6 +18,14 @@ def json_text(value: Any) -> str:
     except TypeError:
         # Maps of parquet have keys of any type.
         return json.dumps(_with_json_keys(value), ensure_ascii=False, default=str)
+
+
+def parsed(text: str) -> Any:
+    """Parse the text as JSON. Return it unchanged where it is not JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _with_json_keys(value: Any) -> Any:

@@ -8,7 +8,7 @@ column.
     rm_prompt_<name>   the same, for one reward model              rm_prompt
     reward_model       {style, ground_truth} or a plain string     no reference answer
     ability            string                                      ""
-    extra_info         mapping, passed on unchanged                {}
+    extra_info         mapping, or one as JSON text                {}
 
 `data.columns` names other columns for them (`rmrl.data.column_names`): prompt, id (the row's name
 in messages and samples), reference (instead of reward_model), data_source, ability, extra_info,
@@ -36,6 +36,7 @@ import numpy as np
 from rmrl.data.column_names import ABSENT, ColumnNames, name_it
 from rmrl.data.csv_cells import is_message_list, values_of
 from rmrl.data.instruction_rows import with_prompt
+from rmrl.data.json_text import parsed
 from rmrl.data.problems import MOST_PROBLEMS, FieldError, file_error, shown
 from rmrl.data.rows import Row
 from rmrl.types import Message, Messages
@@ -365,6 +366,8 @@ def _data_source(fields: Mapping[str, Any], names: ColumnNames) -> str:
 
 def _extra_info(fields: Mapping[str, Any], names: ColumnNames) -> Mapping[str, Any]:
     value = names.given(fields, "extra_info")
+    if isinstance(value, str):
+        value = parsed(value)
     if is_null(value):
         return {}
     if not _is_mapping(value):

@@ -294,3 +294,15 @@ def test_a_malformed_history_hides_no_other_problem():
         ["column 'history'", "column 'data_source'"],
         {"query": "q", "history": [1], "data_source": 3},
     )
+
+
+def test_extra_info_may_be_json_text():
+    first, other = check(
+        {"prompt": USER, "extra_info": '{"level": 3}'}, {"prompt": USER, "extra_info": "null"}
+    )
+    assert first.extra_info == {"level": 3}
+    assert other.extra_info == {}
+    refused(
+        ["column 'extra_info': saw [1] (list)", "need a mapping"],
+        {"prompt": USER, "extra_info": "[1]"},
+    )
