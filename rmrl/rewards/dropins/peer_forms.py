@@ -52,9 +52,10 @@ class Answered:
     def length(self) -> int | None:
         """Tokens in the response. None where nobody counted them, so that no function takes the
         response for an empty one."""
-        if not self.text:
+        count = self.columns.get("response_tokens") or None
+        if count is None and not self.text.strip():
             return 0
-        return self.columns.get("response_tokens") or None
+        return count
 
     @property
     def info(self) -> dict[str, Any]:

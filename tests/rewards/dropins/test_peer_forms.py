@@ -77,6 +77,8 @@ def test_easyr1_scores_a_list_of_inputs_and_its_overall_is_the_score():
         _ = seen[1]["response_length"]  # nobody counted them
     with pytest.raises(KeyError):
         _ = seen[1]["level_of_none"]
+    scored(compute_score, offered(" \n", response_tokens=0))
+    assert seen[-1]["response_length"] == 0
     with_weight = bound(compute_score, {"format_weight": 0.5}, "here")
     assert scored(with_weight, offered("4"))[0]["score"] == 0.5
 
