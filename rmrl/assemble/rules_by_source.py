@@ -22,6 +22,7 @@ RULES: dict[str, str] = {
     "math_dapo_reasoning": "math_verify",
     "aime*": "math_verify",
     "numina_*": "math_verify",
+    "searchR1_*": "exact_match",
     "rider": "rider_format",
 }
 """data_source -> file of reward_functions/. A key that ends in * stands for all sources that begin

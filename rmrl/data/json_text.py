@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Self, cast
 
 _KEYS = (str, int, float, bool, type(None))
 
@@ -18,6 +18,26 @@ def json_text(value: Any) -> str:
     except TypeError:
         # Maps of parquet have keys of any type.
         return json.dumps(_with_json_keys(value), ensure_ascii=False, default=str)
+
+
+class StructuredReference(str):
+    """A reference answer that a row has as a list or mapping: the JSON text, which judges and
+    servers read, with the value, which rules get."""
+
+    value: Any
+
+    def __new__(cls, value: Any) -> Self:
+        self = super().__new__(cls, json_text(value))
+        self.value = value
+        return self
+
+    def __getnewargs__(self) -> tuple[Any]:
+        return (self.value,)
+
+
+def reference_value(reference: str | None) -> Any:
+    """Return a reference answer as its row has it."""
+    return getattr(reference, "value", reference)
 
 
 def parsed(text: str) -> Any:

@@ -6,7 +6,9 @@ column.
     data_source        string                                      ""
     rm_prompt          string or list of messages, may be empty    the reward model reads the prompt
     rm_prompt_<name>   the same, for one reward model              rm_prompt
-    reward_model       {style, ground_truth} or a plain string     no reference answer
+    reward_model       {style, ground_truth} or a plain string;    no reference answer
+                       a list or mapping as ground_truth is its
+                       JSON text, and rules get it as it is
     ability            string                                      ""
     extra_info         mapping, or one as JSON text                {}
 
@@ -36,9 +38,10 @@ import numpy as np
 from rmrl.data.column_names import ABSENT, ColumnNames, name_it
 from rmrl.data.csv_cells import is_message_list, values_of
 from rmrl.data.instruction_rows import with_prompt
-from rmrl.data.json_text import parsed
+from rmrl.data.json_text import StructuredReference, parsed
 from rmrl.data.problems import MOST_PROBLEMS, FieldError, file_error, shown
 from rmrl.data.rows import Row
+from rmrl.data.surrogates import replaced
 from rmrl.types import Message, Messages
 
 ROLES = ("system", "user", "assistant", "tool", "developer")
@@ -318,9 +321,10 @@ def _rm_prompt(value: Any, column: str) -> str | tuple[Message, ...] | None:
 
 
 def ground_truth(value: Any, column: str) -> str | None:
-    """Return the reference answer that stands in `column`; numbers become text. Raises
-    FieldError."""
-    if _is_mapping(value):
+    """Return the reference answer that stands in `column`. Numbers become text, a list or mapping a
+    `StructuredReference`. Raises FieldError."""
+    inside = _is_mapping(value) and column != "ground_truth"
+    if inside and (column == "reward_model" or "ground_truth" in value):
         close: list[str] = []
         if "ground_truth" not in value:
             close = difflib.get_close_matches("ground_truth", list(map(str, value)), cutoff=0.7)
@@ -335,6 +339,8 @@ def ground_truth(value: Any, column: str) -> str | None:
         value = value.get("ground_truth")
     if is_null(value):
         return None
+    if isinstance(value, list | dict):
+        return StructuredReference(replaced(value))
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         need = "a string (the reference answer)"
         if "." not in column:

@@ -30,6 +30,7 @@ from rmrl.data.column_names import (
     value_at,
 )
 from rmrl.data.csv_cells import is_message_list, scored_values_of
+from rmrl.data.json_text import json_text
 from rmrl.data.problems import FieldError
 from rmrl.data.responses import NAMES, answers_in, prompt_text
 from rmrl.data.rows import read_rows
@@ -220,10 +221,13 @@ def _scored(
     truth = values.get("reward_model")
     if "reference" in names.paths:
         truth = values["reference"]
-    if isinstance(truth, Mapping):
+    is_named = "reference" in names.paths
+    if isinstance(truth, Mapping) and ("ground_truth" in truth or not is_named):
         truth = truth.get("ground_truth")
-    elif "reference" not in names.paths:
+    elif not is_named:
         truth = fields.get("ground_truth", truth)
+    if isinstance(truth, list | dict):
+        truth = json_text(truth)
     verdicts: dict[str, Mapping[str, Any]] = {}
     for name in components:
         verdicts[name] = _verdict(fields, name)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rmrl.config.schema import RewardCacheConfig
+from rmrl.data.json_text import reference_value
 from rmrl.offline.batch_dependence import shift_lines
 from rmrl.offline.check_scoring import CheckedScoring
 from rmrl.rewards.kinds import REWARD_KINDS
@@ -135,7 +136,7 @@ def _rule_input(spec: RewardSpec, row: ResponseRow) -> str:
     arguments: dict[str, Any] = {
         "data_source": item.data_source,
         "solution_str": item.response,
-        "ground_truth": item.ground_truth,
+        "ground_truth": reference_value(item.ground_truth),
     }
     if item.extra_info:
         arguments["extra_info"] = dict(item.extra_info)

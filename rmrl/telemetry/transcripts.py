@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from rmrl.data.json_text import reference_value
 from rmrl.data.traces.stored_trace import DETAIL, SCORE, STATUS, STOP
 from rmrl.telemetry import jsonl
 from rmrl.types import Conversation, Response, RewardBatch
@@ -222,7 +223,7 @@ def _rows(entry: _Step) -> Iterator[dict[str, Any]]:
             "step": entry.step,
             "prompt_id": prompt.id,
             "data_source": prompt.data_source,
-            "ground_truth": prompt.ground_truth,
+            "ground_truth": reference_value(prompt.ground_truth),
             "extra_info": prompt.extra_info,
             "messages": prompt.messages,
             **rm_prompts,

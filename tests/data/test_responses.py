@@ -246,7 +246,7 @@ def test_what_is_behind_the_first_rows_is_not_read(tmp_path: Path, on_bad_row: s
         ({"response_tokens": 10**400}, "column 'response_tokens'"),
         ({"finish_reason": "eos"}, """column 'finish_reason': saw 'eos' .*"stop" or "length";"""),
         ({"prompt": []}, "column 'prompt'"),
-        ({"ground_truth": ["4"]}, "column 'ground_truth'"),
+        ({"ground_truth": True}, "column 'ground_truth'"),
     ],
 )
 def test_a_wrong_row_is_named(tmp_path: Path, changed: dict[str, Any], words: str) -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import pickle
 import re
 
 import numpy as np
 import pytest
 
 from rmrl.data.column_names import ColumnNames
+from rmrl.data.json_text import reference_value
 from rmrl.data.rows import Row
 from rmrl.data.schema import PromptRow, check_rows, plain
 from rmrl.errors import DataError
@@ -139,6 +141,26 @@ def test_ground_truth(value: object, text: str | None):
     assert check({"prompt": USER, "reward_model": value})[0].ground_truth == text
 
 
+@pytest.mark.parametrize(
+    ("columns", "fields"),
+    [
+        ({}, {"reward_model": {"style": "rule", "ground_truth": {"target": ["Paris", "Lutèce"]}}}),
+        ({"reference": "gold"}, {"gold": {"target": ["Paris", "Lutèce"]}}),
+        ({"reference": "gold"}, {"gold": {"ground_truth": {"target": ["Paris", "Lutèce"]}}}),
+    ],
+)
+def test_a_reference_that_is_no_text_is_its_json_text_with_the_value(columns: dict, fields: dict):
+    (row,) = check({"prompt": USER, **fields}, **columns)
+    assert row.ground_truth == '{"target": ["Paris", "Lutèce"]}'
+    for reference in (row.ground_truth, pickle.loads(pickle.dumps(row.ground_truth))):
+        assert reference_value(reference) == {"target": ["Paris", "Lutèce"]}
+
+
+def test_a_reference_holds_no_half_letters():
+    (row,) = check({"prompt": USER, "reward_model": ["a\ud83d"]})
+    assert (row.ground_truth, reference_value(row.ground_truth)) == ('["a\ufffd"]', ["a\ufffd"])
+
+
 def test_reward_model_without_ground_truth():
     assert check({"prompt": USER, "reward_model": {"style": "model"}})[0].ground_truth is None
 
@@ -219,12 +241,12 @@ LONG = "z" * 10_000
             ["column 'rm_prompt_b': saw the role 'x'"],
         ),
         (
-            {"prompt": USER, "reward_model": [1]},
-            ["column 'reward_model': saw [1] (list)", "json.dumps"],
+            {"prompt": USER, "reward_model": b"1"},
+            ["column 'reward_model': saw b'1' (bytes)", "json.dumps"],
         ),
         (
-            {"prompt": USER, "reward_model": {"ground_truth": ["a"]}},
-            ["column 'reward_model.ground_truth': saw ['a'] (list)"],
+            {"prompt": USER, "reward_model": {"ground_truth": b"a"}},
+            ["column 'reward_model.ground_truth': saw b'a' (bytes)"],
         ),
         (
             {"prompt": USER, "reward_model": {"groundtruth": "a"}},

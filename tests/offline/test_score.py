@@ -4,6 +4,7 @@ off."""
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +13,7 @@ import pytest
 from rmrl.cluster.fake import FakeHost
 from rmrl.errors import EngineLostError
 from rmrl.offline.check_scoring import CheckedScoring
+from rmrl.offline.scored_responses import responses
 from tests.inputs import read_lines, write_lines
 from tests.offline.conftest import Bench
 
@@ -36,6 +38,33 @@ def test_every_row_gets_its_columns(bench: Bench) -> None:
     assert (empty["reward"], empty["extra_length"]) == (0.0, None)
     assert (summary.rows, summary.kept) == (3, 2)
     assert [path.name for path in bench.folder.glob("s.jsonl*")] == ["s.jsonl"]
+
+
+def test_a_rule_gets_a_reference_as_its_row_has_it(bench: Bench) -> None:
+    rule = bench.folder / "any_of.py"
+    rule.write_text(
+        "def compute_score(solution_str, ground_truth):\n"
+        "    return float(solution_str in ground_truth['target'])\n"
+        "def reward(completions, answer):\n"
+        "    return [float(c in a['target']) for c, a in zip(completions, answer)]\n"
+    )
+    # as verl's rows have it, and as the samples of a run do
+    for column in ("reward_model", "ground_truth"):
+        truth: Any = {"target": ["Paris", "Lut\u00e8ce"]}
+        if column == "reward_model":
+            truth = {"ground_truth": truth}
+        data = bench.rows("Paris", "Rome", name=f"{column}.jsonl", **{column: truth})
+        bench.scored(
+            data,
+            "reward.models=[one,lists]",
+            f"reward.specs.one.function={rule}:compute_score",
+            f"reward.specs.lists.function={rule}:reward",
+            out=f"{column}-scored.jsonl",
+        )
+        rows = read_lines(bench.folder / f"{column}-scored.jsonl")
+        assert [(row["score_one"], row["score_lists"]) for row in rows] == [(1, 1), (0, 0)]
+        first = next(responses(bench.folder / f"{column}-scored.jsonl"))
+        assert first.reference == '{"target": ["Paris", "Lut\u00e8ce"]}'
 
 
 def test_lines_of_json_stay_as_they_were_written(bench: Bench) -> None:

@@ -156,6 +156,13 @@ async def test_a_number_as_label_reaches_a_rule_as_it_was_sent(served: Served) -
         assert (await posted(served, "/get_reward", body, keys))["rewards"] == [1.0]
 
 
+async def test_a_label_may_be_a_mapping_as_search_r1_has_it(served: Served) -> None:
+    rule = "def compute_score(solution_str, ground_truth):\n    return solution_str in ground_truth['t']\n"
+    (served.bench.folder / "functions" / "listed.py").write_text(rule)
+    sample = {"prompt": "q", "response": "four", "label": {"t": ["4", "four"]}}
+    assert await posted(served, "/slime", sample, "reward.models=[listed]") == 1.0
+
+
 async def test_slime_gets_a_number_or_the_components(served: Served) -> None:
     sample = {"prompt": [{"role": "user", "content": "q"}], "response": "four", "label": "4"}
     silent = {"prompt": "q", "response": "silent", "label": None}
@@ -173,7 +180,6 @@ async def test_slime_gets_a_number_or_the_components(served: Served) -> None:
     [
         ({"prompt": "", "response": "a"}, "prompt"),
         ([{"prompt": "q", "response": "a"}, {"prompt": "", "response": "a"}], "[1].prompt"),
-        ({"prompt": "q", "response": "a", "label": ["4"]}, "label"),
         ({"prompt": "q", "response": "a", "label": True}, "label"),
         ([{"prompt": "q", "response": "a"}, {"prompt": "q"}], "[1].response"),
         ([{"prompt": "q", "response": "a"}, 3], "[1]"),
@@ -219,7 +225,7 @@ async def test_of_several_turns_the_last_one_is_the_response(served: Served) -> 
     [
         ({"completions": ["a", "b"]}, "completions"),
         ({"ground_truth": "4"}, "ground_truth"),
-        ({"ground_truth": [["4"]]}, "ground_truth[0]"),
+        ({"ground_truth": [True]}, "ground_truth[0]"),
         ({"data_source": [3]}, "completions[0]"),
     ],
 )
@@ -285,7 +291,7 @@ async def test_an_agent_may_begin_an_episode(served: Served) -> None:
         ({"response": {"output": "a"}}, "response.output"),
         ({"responses_create_params": {}}, "responses_create_params.input"),
         ({"responses_create_params": {"input": ""}}, "responses_create_params.input"),
-        ({"ground_truth": ["4"]}, "body"),
+        ({"ground_truth": True}, "body"),
     ],
 )
 async def test_nemo_gym_names_the_bad_field(

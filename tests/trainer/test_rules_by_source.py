@@ -53,6 +53,12 @@ def test_sources_of_the_dapo_recipe_and_numina(tmp_path: Path, source: str):
     assert config.reward.models == ["math_verify"]
 
 
+def test_sources_of_search_r1(tmp_path: Path):
+    config = config_of(tmp_path, ["searchR1_nq"], ["searchR1_hotpotqa"])
+    choose_rules(config)
+    assert config.reward.models == ["exact_match"]
+
+
 def test_a_source_without_a_rule_is_named(tmp_path: Path):
     config = config_of(tmp_path, ["openai/gsm8k", "mine", ""])
     with pytest.raises(

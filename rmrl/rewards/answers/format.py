@@ -5,11 +5,15 @@ from __future__ import annotations
 
 
 def reference_text(ground_truth: object) -> str:
-    """Return the reference as text. Raises ValueError where the row has none."""
+    """Return the reference as text. Raises ValueError where the row has none, or several."""
     if ground_truth is None:
         raise ValueError(
             "the row has no reference answer (ground_truth); give one, or name the column that"
             " holds it, data.columns.reference=..."
+        )
+    if isinstance(ground_truth, list | dict):
+        raise ValueError(
+            f"the row's reference is {str(ground_truth)[:80]}; this rule compares with one text"
         )
     return str(ground_truth)
 

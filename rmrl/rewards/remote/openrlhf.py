@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from rmrl.data.json_text import reference_value
 from rmrl.inference.reward_engine_base import ValueOutput
 from rmrl.rewards.remote.client import HTTPClient, RemoteCallError
 from rmrl.rewards.remote.spec import HTTPSpec, RewardRequest
@@ -45,7 +46,7 @@ class OpenRLHFWire:
         body = {
             "query": [r.prompt + r.response for r in requests],
             "prompts": [r.prompt for r in requests],
-            "labels": ["" if r.label is None else r.label for r in requests],
+            "labels": ["" if r.label is None else reference_value(r.label) for r in requests],
         }
         try:
             answer = await self._client.post(with_extra(body, self._spec))

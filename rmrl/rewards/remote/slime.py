@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from rmrl.data.json_text import reference_value
 from rmrl.inference.reward_engine_base import ValueOutput
 from rmrl.rewards.remote.client import HTTPClient, RemoteCallError
 from rmrl.rewards.remote.spec import HTTPSpec, RewardRequest
@@ -33,7 +34,8 @@ class SlimeWire:
         await self._client.aclose()
 
     async def _one(self, request: RewardRequest) -> ValueOutput:
-        body = {"prompt": request.prompt, "response": request.response, "label": request.label}
+        label = reference_value(request.label)
+        body = {"prompt": request.prompt, "response": request.response, "label": label}
         try:
             answer = await self._client.post(with_extra(body, self._spec))
         except RemoteCallError as error:

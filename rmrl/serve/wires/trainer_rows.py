@@ -17,7 +17,7 @@ from rmrl.serve.service import Service
 
 _PLACE = re.compile(r"rows(?:(\[\d+\])(?:\.(\w+))?)?")
 
-Label = StrictStr | StrictInt | StrictFloat | None
+Label = StrictStr | StrictInt | StrictFloat | list[Any] | dict[str, Any] | None
 """A reference answer as the client sent it: 4 stays an integer, and true is refused."""
 
 GROUND_TRUTH = "ground_truth"

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from rmrl.rewards.answers.format import last_boxed
+import pytest
+
+from rmrl.rewards.answers.format import last_boxed, reference_text
+
+
+def test_one_text_is_a_reference_and_several_are_none():
+    assert reference_text(4) == "4"
+    with pytest.raises(ValueError, match=r"is \['4', 'four'\]; this rule compares with one text"):
+        reference_text(["4", "four"])
 
 
 def test_boxed():

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rmrl.data.json_text import StructuredReference
 from rmrl.errors import RewardError
 from rmrl.inference.reward_engine_base import ValueOutput
 from rmrl.rewards.remote import REWARD_WIRES, WIRES
@@ -51,6 +52,21 @@ def lengths(seen: Seen) -> Reply:
             "extra_logs": {"chars": [len(q) for q in seen.body["query"]]},
         }
     )
+
+
+@pytest.mark.parametrize(
+    ("wire", "entry"),
+    [
+        ("openrlhf", ("labels", [{"target": ["a"]}])),
+        ("slime", ("label", {"target": ["a"]})),
+    ],
+)
+async def test_a_server_gets_a_reference_as_its_row_has_it(wire: str, entry: Any) -> None:
+    request = RewardRequest("q", "r", StructuredReference({"target": ["a"]}))
+    with serving(script(Reply(ANSWERS[wire]))) as server:
+        (output,) = await submit(server, wire, [request])
+    assert output.value == 1
+    assert entry in server.seen[0].body.items()
 
 
 async def test_openrlhf_batches_and_keeps_the_order() -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from rmrl.data.json_text import reference_value
 from rmrl.rewards.dropins.dropin import FunctionSource
 from rmrl.rewards.dropins.signatures import InLists, rule_form
 from rmrl.rewards.kinds.kind import Kind
@@ -156,7 +157,7 @@ def call_of(item: ScoreItem, *, token_ids: bool = False) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "data_source": item.data_source,
         "solution_str": item.response,
-        "ground_truth": item.ground_truth,
+        "ground_truth": reference_value(item.ground_truth),
         "extra_info": dict(item.extra_info),
         "messages": list(map(dict, item.messages)),
         "plain_text": item.plain_text,

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from rmrl.data.json_text import reference_value
 from rmrl.types import ScoreItem
 
 OWN_KEY = "nemo_gym"
@@ -35,7 +36,7 @@ def field_of(item: ScoreItem, source: str) -> Any:
     """Return a row's field: ground_truth, data_source or extra_info.<key>; None where the row
     does not have it."""
     if source in _PLAIN:
-        return getattr(item, source)
+        return reference_value(getattr(item, source))
     return item.extra_info.get(source.removeprefix(_PREFIX))
 
 
