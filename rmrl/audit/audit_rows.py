@@ -9,6 +9,7 @@ from functools import cached_property
 
 from rmrl.audit.subject import Case
 from rmrl.config.schema.audit import AuditConfig
+from rmrl.data.json_text import first_text, reference_value
 from rmrl.data.responses import AnsweredRow, CountTokens, answered_rows
 from rmrl.evaluation.labels import response_labels
 from rmrl.types import Prompt
@@ -32,8 +33,9 @@ class Row:
 
     @cached_property
     def answer(self) -> str:
-        """The reference without its solution: GSM8K's stands after "####"."""
-        return self.reference.rpartition("####")[2].strip()
+        """The reference without its solution: GSM8K's stands after "####". Of a list the first."""
+        text = first_text(reference_value(self.prompt.ground_truth))
+        return text.rpartition("####")[2].strip()
 
     def case(self, text: str) -> Case:
         """Return a response to this prompt."""

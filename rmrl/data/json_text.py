@@ -40,6 +40,16 @@ def reference_value(reference: str | None) -> Any:
     return getattr(reference, "value", reference)
 
 
+def first_text(value: Any) -> str:
+    """Return the first text or number in a list or mapping, at any depth, or the value itself. "":
+    there is none."""
+    if isinstance(value, Mapping):
+        value = list(cast("Mapping[Any, Any]", value).values())
+    if isinstance(value, list | tuple):
+        return next(filter(None, map(first_text, cast("list[Any]", value))), "")
+    return "" if value is None else str(value)
+
+
 def parsed(text: str) -> Any:
     """Parse the text as JSON. Return it unchanged where it is not JSON."""
     try:

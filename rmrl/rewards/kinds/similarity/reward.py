@@ -17,6 +17,7 @@ from itertools import chain, islice, starmap
 from typing import Any, ClassVar
 
 from rmrl.config.schema.fields import choice
+from rmrl.data.json_text import reference_value
 from rmrl.errors import RewardError
 from rmrl.inference.reward_engine_base import EmbedOutput, EmbedRequest, Runner
 from rmrl.models.checkpoint_inspect import sentence_settings
@@ -242,7 +243,7 @@ def own_references(item: ScoreItem, reference: str) -> Compared:
     """The row's response and its references, read from the field `reference`."""
     value: Any = item.extra_info
     if reference == "ground_truth":
-        value = item.ground_truth
+        value = reference_value(item.ground_truth)
     elif reference == "rm_prompt":
         value = conversation_text(item.rm_prompt)
     else:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rmrl.data.json_text import StructuredReference
 from rmrl.errors import RewardError
 from rmrl.inference.reward_engine_base import EmbedOutput, EmbedRequest
 from rmrl.rewards.kinds.similarity.curve import curve_value
@@ -125,6 +126,13 @@ async def test_the_nearest_of_several_references_counts(ask: Ask):
         row, options=Options(reference="extra_info.answers.good", curve=[])
     )
     assert texts == ["x", "0.1", "0.9", "0.4"]
+    assert result.value == pytest.approx(0.9)
+
+
+async def test_a_list_as_ground_truth_holds_several_references(ask: Ask):
+    row = items("x", truth=StructuredReference(["0.1", "0.9"]))[0]
+    (result,), texts = await ask(row, options=Options(curve=[]))
+    assert texts == ["x", "0.1", "0.9"]
     assert result.value == pytest.approx(0.9)
 
 
