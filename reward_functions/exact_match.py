@@ -1,5 +1,6 @@
 """Rule: 1 if the response's answer, the text in its last <answer> tag, equals one of the references
-after SQuAD's normalization, else 0 (see rmrl/rewards/answers/exact_match.py).
+after SQuAD's normalization, else 0 (see rmrl/rewards/answers/exact_match.py). It is for words: -5
+equals 5 there.
 
 `tag` is another tag; "" compares the whole response: reward.specs.exact_match.arguments.tag=""
 """

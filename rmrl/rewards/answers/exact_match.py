@@ -1,5 +1,6 @@
 """Exact match of short answers after SQuAD's normalization (Rajpurkar et al., 2016): lower case,
 without punctuation and articles. Search-R1 and open-domain question answering are scored like this.
+A minus sign and a decimal point are punctuation too, so numbers are for `gsm8k` and `math_equal`.
 """
 
 from __future__ import annotations
