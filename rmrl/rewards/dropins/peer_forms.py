@@ -45,7 +45,7 @@ class Answered:
     columns: Mapping[str, Any]
 
     @property
-    def reference(self) -> str | None:
+    def reference(self) -> Any:
         return self.columns.get("ground_truth")
 
     @property
