@@ -14,22 +14,14 @@ from rmrl.errors import RewardFunctionError
 from rmrl.rewards.dropins.list_signatures import InLists, MisfitError
 from rmrl.rewards.dropins.peer_forms import PEER_FORMS, peer_form
 from rmrl.rewards.dropins.signatures import bound, rule_form
+from tests.rewards.dropins import test_list_signatures as list_signatures
 
 FORMS = {" ".join(form.marks): form for form in PEER_FORMS}
 
 
 def offered(response: str, **entries: Any) -> dict[str, Any]:
-    return {
-        "data_source": "math",
-        "solution_str": response,
-        "ground_truth": "4",
-        "extra_info": {"level": 2},
-        "messages": [{"role": "user", "content": "2 + 2?"}],
-        "plain_text": False,
-        "finish_reason": "stop",
-        "response_tokens": 3,
-        **entries,
-    }
+    defaults = {"plain_text": False, "finish_reason": "stop", "response_tokens": 3}
+    return list_signatures.offered(response, **{**defaults, **entries})
 
 
 def scored(function: Any, *group: dict[str, Any]) -> list[Any]:
