@@ -85,12 +85,7 @@ class PeerForm:
         """Return a rule in TRL's form. Raises RewardFunctionError, naming `where`, for a parameter
         that nobody passes."""
         if not self.takes_columns:
-            strange: list[str] = []
-            for parameter in inspect.signature(function).parameters.values():
-                variadic = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-                needed = parameter.default is parameter.empty and not variadic
-                if needed and parameter.name not in self.marks:
-                    strange.append(parameter.name)
+            strange = [name for name in required(function) if name not in self.marks]
             if strange:
                 raise RewardFunctionError(
                     f"{where}: the function needs {', '.join(strange)} beside"
@@ -162,11 +157,7 @@ class AReaL(PeerForm):
         }
         if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             arguments = {name: value for name, value in arguments.items() if name in parameters}
-        missing: list[str] = []
-        for name, parameter in parameters.items():
-            named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-            if named and parameter.default is parameter.empty and name not in arguments:
-                missing.append(name)
+        missing = [name for name in required(function) if name not in arguments]
         if missing:
             raise MisfitError(f"needs {', '.join(missing)}, which this row does not have")
         return await result(function(**arguments))
@@ -204,7 +195,7 @@ class RLLM(PeerForm):
     marks = ("task_info", "action")
 
     async def verdict(self, function: Callable[..., Any], response: Answered) -> Any:
-        task = {**response.columns, **response.info}
+        task = dict(response.columns)  # the entries of extra_info among them
         returned = await result(function(task_info=task, action=response.text))
         if not hasattr(returned, "reward"):
             return returned
@@ -253,6 +244,16 @@ def peer_form(names: Sequence[str]) -> PeerForm | None:
         if set(form.marks) <= set(names):
             return form
     return None
+
+
+def required(function: Callable[..., Any]) -> list[str]:
+    """Return the names of the parameters without a default."""
+    names: list[str] = []
+    for parameter in inspect.signature(function).parameters.values():
+        variadic = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        if parameter.default is parameter.empty and not variadic:
+            names.append(parameter.name)
+    return names
 
 
 async def result(returned: Any) -> Any:
