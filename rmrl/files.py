@@ -16,8 +16,14 @@ from typing import TextIO
 JSONL_SUFFIXES = (".jsonl", ".ndjson", ".json")
 GZIP_SUFFIX = ".gz"
 CSV_SUFFIX = ".csv"
-DATA_SUFFIXES = (".parquet", *JSONL_SUFFIXES, ".jsonl.gz", ".json.gz", CSV_SUFFIX)
-"""Ends of names of row files that are read."""
+TABLE_SUFFIXES = (".parquet", ".arrow")
+"""File names' ends where columns are stored with their types."""
+TYPED_SUFFIXES = (
+    ".parquet", *JSONL_SUFFIXES, *(end + GZIP_SUFFIX for end in JSONL_SUFFIXES), ".arrow"
+)  # fmt: skip
+"""File names' ends where values have types."""
+DATA_SUFFIXES = (*TYPED_SUFFIXES, CSV_SUFFIX)
+"""File names' ends where rows are read."""
 _READ_BYTES = 2**20
 
 

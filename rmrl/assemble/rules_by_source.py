@@ -58,10 +58,9 @@ def choose_rules_of(config: Config | ScoreConfig, sources: Iterable[str]) -> lis
         )
     if unknown:
         raise ConfigError(
-            f"reward.models is empty, and rows of data_source {without_rule} have no rule of their"
-            f" own (there is one for {available}): name at least one reward, e.g."
-            " reward.models=[gsm8k], or for programs with tests reward.models=[code]"
-            " reward.specs.code.kind=code"
+            f"rows of data_source {without_rule} have no rule of their own (there is one for"
+            f" {available}): name a reward for them; for programs with tests that is"
+            " reward.models=[code] reward.specs.code.kind=code"
         )
     names = sorted(set(rules.values()))
     if older:

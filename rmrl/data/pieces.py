@@ -1,7 +1,7 @@
 """Rows from files in pieces that can be sent to another process and are the same rows there.
 
 A piece holds some rows from one file as Arrow's IPC bytes: a jsonl file's lines, a csv file's cells
-as JSON, a parquet file's columns with their types.
+as JSON, the typed columns in a parquet or Arrow file.
 """
 
 # pyright: basic
@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rmrl.data import csv_cells
 from rmrl.data.json_texts import json_texts
 from rmrl.data.rows import Row
+from rmrl.data.table_files import holds_table, table_batches
 from rmrl.data.traces.table import as_row
 from rmrl.files import CSV_SUFFIX
 
@@ -39,7 +39,7 @@ class Piece:
     places: Sequence[int]
     """Position of each row in its file."""
     lines: Sequence[int]
-    """Line of each row; 0 in parquet."""
+    """Line of each row; 0 where columns are stored."""
     content: bytes
 
 
@@ -47,9 +47,9 @@ def pieces(
     path: Path, *, file: int, first: int, wanted_N: np.ndarray, rows: int
 ) -> Iterator[Piece]:
     """Yield a file's rows where `wanted_N` is true, `rows` in a piece. The last piece, and a
-    parquet file's, may have fewer. They were checked before."""
-    if path.suffix == ".parquet":
-        yield from _of_parquet(path, file=file, first=first, wanted_N=wanted_N, rows=rows)
+    parquet or Arrow file's, may have fewer. They were checked before."""
+    if holds_table(path):
+        yield from _of_table(path, file=file, first=first, wanted_N=wanted_N, rows=rows)
         return
     read = _csv_texts if path.suffix == CSV_SUFFIX else _json_texts
     texts = (entry for entry in read(path, len(wanted_N)) if wanted_N[entry[0]])
@@ -63,7 +63,7 @@ def pieces(
 def rows_of(piece: Piece, path: Path, label: str) -> Iterator[Row]:
     """Yield the rows in a piece from the file `path`, as `read_rows` reads them."""
     table = table_of(piece.content)
-    texts = path.suffix != ".parquet"
+    texts = not holds_table(path)
     columns = table.to_pylist(maps_as_pydicts="strict")
     for place, line, fields in zip(piece.places, piece.lines, columns, strict=True):
         where = f"{path} line {line}"
@@ -104,23 +104,22 @@ def _csv_texts(path: Path, count: int) -> Iterator[tuple[int, int, str]]:
         yield place, line, json.dumps(cells, default=str)
 
 
-def _of_parquet(
+def _of_table(
     path: Path, *, file: int, first: int, wanted_N: np.ndarray, rows: int
 ) -> Iterator[Piece]:
     start = 0
-    with pq.ParquetFile(path) as parquet:
-        for batch in parquet.iter_batches(batch_size=rows):
-            if start >= len(wanted_N):
-                return
-            places = start + np.flatnonzero(wanted_N[start : start + len(batch)])
-            if len(places):
-                chosen = batch.take(pa.array(places - start))
-                yield Piece(
-                    file=file,
-                    first=first,
-                    places=places.tolist(),
-                    lines=[0] * len(places),
-                    content=ipc_bytes(pa.Table.from_batches([chosen])),
-                )
-            first += len(places)
-            start += len(batch)
+    for batch in table_batches(path, rows):
+        if start >= len(wanted_N):
+            return
+        places = start + np.flatnonzero(wanted_N[start : start + len(batch)])
+        if len(places):
+            chosen = batch.take(pa.array(places - start))
+            yield Piece(
+                file=file,
+                first=first,
+                places=places.tolist(),
+                lines=[0] * len(places),
+                content=ipc_bytes(pa.Table.from_batches([chosen])),
+            )
+        first += len(places)
+        start += len(batch)

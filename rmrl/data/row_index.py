@@ -18,7 +18,8 @@ from rmrl.data.problems import BadRow, file_error
 from rmrl.data.responses import AnsweredRow, CountTokens, ResponseReader, numbered_rows
 from rmrl.data.rows import file_labels, file_list
 from rmrl.data.sample import sampled_rows
-from rmrl.data.source_table import JsonTypes, parquet_schema, unified
+from rmrl.data.source_table import JsonTypes, unified
+from rmrl.data.table_files import holds_table, table_schema
 from rmrl.errors import ConfigError, DataError
 
 _RESPONSES = {True: "a list of responses", False: "one response"}
@@ -289,15 +290,15 @@ class _Types:
                 " (out=....jsonl), or score the files one by one"
             )
         self._several = several
-        if row.file.suffix != ".parquet":
+        if not holds_table(row.file):
             self._of_json.setdefault(row.file, JsonTypes(row.file)).add(row.fields)
 
     def schema(self, paths: Sequence[Path]) -> pa.Schema:
         """Return all files' schema."""
         schemas: list[tuple[Path, pa.Schema]] = []
         for path in dict.fromkeys(paths):
-            if path.suffix == ".parquet":
-                schemas.append((path, parquet_schema(path)))
+            if holds_table(path):
+                schemas.append((path, table_schema(path)))
             elif path in self._of_json:
                 schemas.append((path, self._of_json[path].schema()))
         return unified(schemas)

@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rmrl.data import csv_cells, hub
 from rmrl.data.json_texts import UNREADABLE, json_texts
 from rmrl.data.problems import shown
+from rmrl.data.table_files import holds_table, saved_files, table_batches, table_length
 from rmrl.data.traces.table import as_row
 from rmrl.errors import ConfigError, DataError, first_line
 from rmrl.files import CSV_SUFFIX, DATA_SUFFIXES
@@ -84,8 +84,9 @@ _RowOf = Callable[..., Row]
 
 def file_list(value: object, key: str) -> list[Path]:
     """Return a configuration value's files: one path or several in a list, `~` expanded, a pattern
-    such as shards/*.parquet as its files in alphabetical order; hf://name/split is read into a
-    file. `key` (data.train_files) appears in errors.
+    such as shards/*.parquet as its files in alphabetical order, a folder that the package datasets
+    wrote (`save_to_disk`) as the files in it; hf://name/split is read into a file. `key`
+    (data.train_files) appears in errors.
 
     Raises ConfigError where the value is not a path, DataError where a file does not exist or has
     an unknown kind, and as `hub_file` does.
@@ -103,7 +104,8 @@ def file_list(value: object, key: str) -> list[Path]:
             found = [path]
             if re.search(r"[*?[]", str(path)) and not path.exists():
                 found = sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
-            paths += found or [path]
+            for file in found or [path]:
+                paths += saved_files(file, key) or [file]
     if not paths:
         example = f"{key}=data/train.parquet or {key}=[a.parquet,b.jsonl]"
         raise ConfigError(
@@ -148,7 +150,11 @@ def read_rows(
     """
     path = Path(path)
     _require_file(path, "the data set")
-    read = {".parquet": _read_parquet, CSV_SUFFIX: _read_csv}.get(path.suffix, _read_jsonl)
+    read = _read_jsonl
+    if holds_table(path):
+        read = _read_table
+    elif path.suffix == CSV_SUFFIX:
+        read = _read_csv
     row_of = partial(
         Row,
         file=str(path),
@@ -171,9 +177,8 @@ def count_rows(path: Path) -> int:
     does, though not for a line."""
     _require_file(path, "the data set")
     try:
-        if path.suffix == ".parquet":
-            with pq.ParquetFile(path) as parquet:
-                count = int(parquet.metadata.num_rows)
+        if holds_table(path):
+            count = table_length(path)
         elif path.suffix == CSV_SUFFIX:
             count = sum(1 for _ in csv_cells.read_records(path))
         else:
@@ -210,8 +215,8 @@ def _require_file(path: Path, key: str) -> None:
         )
 
 
-def _read_parquet(path: Path, wanted_N: np.ndarray | None, row_of: _RowOf) -> Iterator[Row]:
-    batches = _parquet_batches(path)
+def _read_table(path: Path, wanted_N: np.ndarray | None, row_of: _RowOf) -> Iterator[Row]:
+    batches = table_batches(path, _BATCH_ROWS)
     first = 0
     while wanted_N is None or first < len(wanted_N):
         try:
@@ -228,11 +233,11 @@ def _read_parquet(path: Path, wanted_N: np.ndarray | None, row_of: _RowOf) -> It
                 indices = pa.Int64Array.from_buffers(pa.int64(), len(positions), places)
                 rows = _python_rows(batch.take(indices))
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-            raise _unreadable(path, "parquet", error) from error
+            raise _unreadable(path, path.suffix.removeprefix("."), error) from error
         size = batch.nbytes // max(len(batch), 1)
         if rows is None:
             for position in positions.tolist():
-                yield _parquet_row(batch.slice(position, 1), first + position, path, row_of)
+                yield _table_row(batch.slice(position, 1), first + position, path, row_of)
         else:
             for position, fields in zip(positions.tolist(), rows, strict=True):
                 yield row_of(number=first + position, fields=fields, size=size)
@@ -248,7 +253,7 @@ def _python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]] | None:
         return None
 
 
-def _parquet_row(row: pa.RecordBatch, number: int, path: Path, row_of: _RowOf) -> Row:
+def _table_row(row: pa.RecordBatch, number: int, path: Path, row_of: _RowOf) -> Row:
     """Read one row by itself."""
     try:
         fields = row.to_pylist(maps_as_pydicts="strict")[0]
@@ -259,11 +264,6 @@ def _parquet_row(row: pa.RecordBatch, number: int, path: Path, row_of: _RowOf) -
         )
         return row_of(number=number, fields={}, size=row.nbytes, problem=problem)
     return row_of(number=number, fields=fields, size=row.nbytes)
-
-
-def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(path) as file:
-        yield from file.iter_batches(batch_size=_BATCH_ROWS)
 
 
 def _read_jsonl(path: Path, wanted_N: np.ndarray | None, row_of: _RowOf) -> Iterator[Row]:

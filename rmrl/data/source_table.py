@@ -1,9 +1,9 @@
 """Data files' rows as Arrow tables, so that columns are written with their source's types and
 nulls.
 
-A parquet file stores its types; a jsonl file's are inferred from its rows (`JsonTypes`). Several
-files share one schema: a column that a file lacks is null there, int and float become float.
-Arrow's texts are UTF-8, so that a lone surrogate in a JSON row becomes U+FFFD.
+A parquet or Arrow file stores its types; a jsonl file's are inferred from its rows (`JsonTypes`).
+Several files share one schema: a column that a file lacks is null there, int and float become
+float. Arrow's texts are UTF-8, so that a lone surrogate in a JSON row becomes U+FFFD.
 """
 
 # pyright: basic
@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rmrl.data.rows import read_rows
 from rmrl.data.surrogates import without_surrogates
+from rmrl.data.table_files import holds_table, table_batches
 from rmrl.errors import DataError, first_line
 
 _BATCH_ROWS = 256
@@ -59,11 +59,6 @@ class JsonTypes:
         schema = pa.schema(zip(names, types, strict=True))
         self._rows = []
         self._schema = unified([(self._file, self._schema), (self._file, schema)])
-
-
-def parquet_schema(file: Path) -> pa.Schema:
-    """Return the schema that the file stores."""
-    return pq.read_schema(file)
 
 
 def unified(schemas: Sequence[tuple[Path, pa.Schema]]) -> pa.Schema:
@@ -130,8 +125,8 @@ class SourceTables:
         for path, mask in zip(files, masks, strict=True):
             if mask is not None and not mask.any():
                 continue
-            if path.suffix == ".parquet":
-                for batch in _parquet_batches(path, mask):
+            if holds_table(path):
+                for batch in _masked_batches(path, mask):
                     self._read_rows += len(batch)
                     yield _with_schema(pa.Table.from_batches([batch]), path, self.schema)
                 continue
@@ -144,18 +139,17 @@ class SourceTables:
                 yield pa.table(columns, schema=self.schema)
 
 
-def _parquet_batches(path: Path, mask: np.ndarray | None) -> Iterator[pa.RecordBatch]:
+def _masked_batches(path: Path, mask: np.ndarray | None) -> Iterator[pa.RecordBatch]:
     """Yield a file's rows where `mask` is true."""
     first = 0
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=_BATCH_ROWS):
-            if mask is None:
-                yield batch
-            elif first < len(mask):
-                wanted = mask[first : first + len(batch)]
-                first += len(batch)
-                # Rows behind the end of the mask were not read.
-                yield batch.slice(0, len(wanted)).filter(pa.array(wanted))
+    for batch in table_batches(path, _BATCH_ROWS):
+        if mask is None:
+            yield batch
+        elif first < len(mask):
+            wanted = mask[first : first + len(batch)]
+            first += len(batch)
+            # Rows behind the end of the mask were not read.
+            yield batch.slice(0, len(wanted)).filter(pa.array(wanted))
 
 
 def _with_schema(table: pa.Table, path: Path, schema: pa.Schema) -> pa.Table:

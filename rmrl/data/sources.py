@@ -14,13 +14,11 @@ from typing import Any
 
 from rmrl.data.rows import read_rows
 from rmrl.errors import DataError, first_line
-from rmrl.files import JSONL_SUFFIXES
+from rmrl.files import TYPED_SUFFIXES
 
 SPLITS = ("train", "test")
 Record = tuple[str, Mapping[str, Any]]
 """(location for messages, such as "train.jsonl row 3 (line 4)", raw fields)."""
-
-_SUFFIXES = (".parquet", *JSONL_SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +39,7 @@ def records_by_split(source: str, *, hub: HubNames | None = None) -> dict[str, I
     path = Path(source).expanduser()
     if path.exists():
         return {split: local_records(file) for split, file in local_files(path).items()}
-    if path.suffix in _SUFFIXES or path.is_absolute() or source.startswith((".", "~")):
+    if source.endswith(TYPED_SUFFIXES) or path.is_absolute() or source.startswith((".", "~")):
         raise DataError(
             f"--source {source} does not exist; need a hub id (owner/name), a jsonl or parquet"
             " file, or a folder of them"
@@ -58,7 +56,7 @@ def local_files(source: Path) -> dict[str, Path]:
     is_ambiguous = False
     for path in sorted(source.iterdir()):
         for split in SPLITS:
-            if split in path.name and path.suffix in _SUFFIXES:
+            if split in path.name and path.name.endswith(TYPED_SUFFIXES):
                 is_ambiguous = is_ambiguous or split in files
                 files[split] = path
     if is_ambiguous or not files:

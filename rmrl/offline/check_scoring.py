@@ -14,12 +14,11 @@ from rmrl.assemble.gpu_shares import chosen_shares, open_engines, with_shares
 from rmrl.assemble.memory import budget_of, budgets, prepare_engines, scoring_plan
 from rmrl.assemble.preflight import reward_preflight
 from rmrl.assemble.resolve import kind_of, resolve
-from rmrl.assemble.rules_by_source import choose_rules_of
+from rmrl.assemble.rules_by_source import choose_rules_of, rules_are_needed
 from rmrl.cluster.device_survey import find_devices
 from rmrl.cluster.devices import Devices, cpu_devices, joined_address, local_devices
 from rmrl.config.check_reward import reward_problems
 from rmrl.config.compat import translate
-from rmrl.config.compat.use import needs_rule_of_source
 from rmrl.config.plain_checks import field_problems
 from rmrl.config.schema import RewardConfig, ScoreConfig
 from rmrl.data.column_names import column_names
@@ -146,8 +145,7 @@ def _settle(config: ScoreConfig, problems: Problems) -> None:
     """Translate older names and choose rules, in place."""
     with problems.collecting():
         lines = translate(config, kind_of=kind_of)
-        if needs_rule_of_source(config) and config.data.files:
-            # Older names start from the rule of each row's data_source.
+        if rules_are_needed(config) and config.data.files:
             sources = (row.prompt.data_source for row in answered_rows(config.data))
             lines += choose_rules_of(config, sources)
         for line in lines:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +11,9 @@ import pytest
 
 from rmrl.data.rows import EXAMPLE_SCRIPTS, count_rows, file_labels, file_list, read_rows
 from rmrl.errors import ConfigError, DataError
+from tests.inputs import raises_with
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-def raises_with(error: type[Exception], *parts: str):
-    """pytest.raises that looks for each part, in order, in the message."""
-    return pytest.raises(error, match="(?s)" + ".*".join(re.escape(p) for p in parts))
 
 
 def test_jsonl_rows_carry_number_and_line(tmp_path: Path):
@@ -186,7 +181,7 @@ def test_labels_are_short_and_unique():
 def test_missing_data_of_an_example_names_the_script_that_makes_it(tmp_path: Path, folder: str):
     script = EXAMPLE_SCRIPTS[folder]
     place = tmp_path / folder
-    with pytest.raises(DataError, match=re.escape(f"`python {script} --out {place}` makes it")):
+    with raises_with(DataError, f"`python {script} --out {place}` makes it"):
         file_list(str(place / "train.parquet"), "data.train_files")
     assert (ROOT / script.split()[0]).is_file()
 

@@ -12,7 +12,7 @@ from rmrl.cluster.gpu import Gpu
 from rmrl.errors import ConfigError, DataError
 from rmrl.offline import check_scoring as check
 from tests.inputs import rule
-from tests.offline.conftest import Bench
+from tests.offline.conftest import LENGTH, Bench
 
 
 def test_all_problems_at_once(bench: Bench) -> None:
@@ -223,6 +223,30 @@ def test_older_names_are_translated(bench: Bench) -> None:
     )
     assert [(spec.kind, spec.weight) for spec in checked.specs] == [("generative", 0.25)]
     assert any("reward_model" in line for line in bench.notices)
+
+
+def test_rows_name_their_rules_where_no_reward_is_named(bench: Bench) -> None:
+    for name in ("gsm8k", "math_verify"):
+        (bench.folder / "functions" / f"{name}.py").write_text(LENGTH)
+    school = bench.rows("a", name="school.jsonl", data_source="openai/gsm8k")
+    contest = bench.rows("a", name="contest.jsonl", data_source="aime2025")
+    nothing = ("reward.models=[]", f"out={bench.folder}/s.jsonl")
+
+    alone = bench.checked(f"data.files={school}", *nothing)
+    assert [(spec.name, spec.sources) for spec in alone.specs] == [("gsm8k", None)]
+    both = bench.checked(f"data.files=[{school},{contest}]", *nothing)
+    assert {spec.name: dict(spec.sources or {}) for spec in both.specs} == {
+        "gsm8k": {"openai/gsm8k": 1.0},
+        "math_verify": {"aime2025": 1.0},
+    }
+    assert "no reward is named: rows of aime2025 are scored by the rule math_verify" in (
+        bench.notices
+    )
+    other = bench.rows("a", name="other.jsonl", data_source="mine")
+    with pytest.raises(ConfigError) as caught:
+        bench.checked(f"data.files=[{school},{other}]", *nothing)
+    assert "rows of data_source mine have no rule of their own" in str(caught.value)
+    assert "reward.models is empty: name at least one reward" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_a_source_without_a_rule_is_named(tmp_path: Path):
     config = config_of(tmp_path, ["openai/gsm8k", "mine", ""])
     with pytest.raises(
         ConfigError,
-        match=r"data_source \(none\), mine have no rule of their own .*reward\.models=\[gsm8k\]",
+        match=r"data_source \(none\), mine have no rule of their own .*reward\.models=\[code\]",
     ):
         choose_rules(config)
 
