@@ -7,12 +7,15 @@ process ignores (SIGHUP under nohup, SIGINT of a script's background process) st
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
+
+_log = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -67,6 +70,28 @@ def ended_by_signals() -> Iterator[None]:
         raise KeyboardInterrupt(f"interrupted by {number.name}")
 
     with handled_by(interrupt, (signal.SIGTERM, signal.SIGHUP)):
+        yield
+
+
+class Steps(Protocol):
+    """Work that ends behind a step."""
+
+    interrupted: bool
+    """Whether it saves after this step and stops."""
+
+
+@contextmanager
+def stopping_after_step(job: Steps) -> Iterator[None]:
+    """Interrupt the job on the first Ctrl-C (or SIGTERM). A second Ctrl-C stops it at once."""
+
+    def stop(number: signal.Signals) -> None:
+        del number
+        if job.interrupted:
+            raise KeyboardInterrupt
+        job.interrupted = True
+        _log.info("stopping after a checkpoint of this step; press Ctrl-C again to stop now")
+
+    with handled_by(stop, (signal.SIGINT, signal.SIGTERM), ignored_too=True):
         yield
 
 

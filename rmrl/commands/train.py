@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rmrl.commands.command import FUNCTIONS, MODEL_KEYS, KeyCommand
 from rmrl.config.load import to_yaml
 from rmrl.config.schema import Config
+from rmrl.signals import stopping_after_step
 from rmrl.startup import quick_imports
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Train(KeyCommand[Config, "Checked", None]):
 
         async def go() -> None:
             async with build(checked, config_text=to_yaml(checked.config)) as training:
-                with training.stopping_on_signal():
+                with stopping_after_step(training):
                     await train(training)
 
         asyncio.run(go())

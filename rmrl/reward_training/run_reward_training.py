@@ -42,6 +42,7 @@ from rmrl.reward_training.results import (
 )
 from rmrl.reward_training.reward_engine import RewardSettings
 from rmrl.reward_training.training import BEST, CHECKPOINTS, State, Training, newest_state
+from rmrl.signals import stopping_after_step
 from rmrl.telemetry.sinks import SinkContext, open_sinks
 from rmrl.trainer import output_dir
 from rmrl.trainer.saves import Saves
@@ -79,7 +80,7 @@ async def run_async(checked: CheckedRewardTraining, config_text: str) -> Trained
         if checked.config.seeds > 1:
             return Trained(report=await _several(checked))
         async with _training(checked, claim.config_fingerprint) as training:
-            with training.stopping_on_signal():
+            with stopping_after_step(training):
                 await training.train()
             plain = await training.group.plain_scores(best_folder(checked), gate_items(checked))
         report = run_report(checked, training.state, {TRAINED: training.state.best})

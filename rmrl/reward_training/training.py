@@ -6,10 +6,8 @@ import dataclasses
 import json
 import logging
 import math
-import signal
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ from rmrl.errors import CheckpointError, Interrupted, RewardError
 from rmrl.reward_training.check_reward_training import CheckedRewardTraining
 from rmrl.reward_training.labelled_batch import Item
 from rmrl.reward_training.process_group import ProcessGroup
-from rmrl.signals import handled_by
 from rmrl.telemetry.names import STEP_TIME
 from rmrl.telemetry.sinks import Sinks
 from rmrl.trainer import checkpoint
@@ -151,21 +148,6 @@ class Training:
         self.saves.resumed(newest)
         _log.info(f"going on from step {self.state.step} ({newest.path})")
         return self.state.step
-
-    @contextmanager
-    def stopping_on_signal(self) -> Iterator[None]:
-        """Finish the step, save and stop on the first Ctrl-C (or SIGTERM); stop at once on a
-        second Ctrl-C."""
-
-        def stop(number: signal.Signals) -> None:
-            del number
-            if self.interrupted:
-                raise KeyboardInterrupt
-            self.interrupted = True
-            _log.info("stopping after a checkpoint of this step; press Ctrl-C again to stop now")
-
-        with handled_by(stop, (signal.SIGINT, signal.SIGTERM), ignored_too=True):
-            yield
 
     def _batch(self, step: int) -> list[Item]:
         """A step's items: each epoch has its own order, which follows from the seed."""

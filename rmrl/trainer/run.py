@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import json
 import logging
-import signal
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -17,7 +16,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,6 @@ from rmrl.errors import CheckpointError, ClusterLostError, Interrupted
 from rmrl.rewards.calibration.check import maps_of
 from rmrl.rewards.entries.listing import observed_table
 from rmrl.rewards.session.monitor import Monitor
-from rmrl.signals import handled_by
 from rmrl.telemetry.clock import StepClock
 from rmrl.telemetry.sinks import Sinks
 from rmrl.trainer import checkpoint
@@ -468,22 +466,7 @@ class Run:
         assert self.telemetry is not None
         return self.telemetry.sinks
 
-    # --- interrupts and the end
-
-    @contextmanager
-    def stopping_on_signal(self) -> Iterator[None]:
-        """Finish the step, save and stop on the first Ctrl-C (or SIGTERM); stop at once on a
-        second Ctrl-C."""
-
-        def stop(number: signal.Signals) -> None:
-            del number
-            if self.interrupted:
-                raise KeyboardInterrupt
-            self.interrupted = True
-            _log.info("stopping after a checkpoint of this step; press Ctrl-C again to stop now")
-
-        with handled_by(stop, (signal.SIGINT, signal.SIGTERM), ignored_too=True):
-            yield
+    # --- the end
 
     async def close(self) -> None:
         """End every process that the run started, even if ending another one raises."""

@@ -21,6 +21,7 @@ import torch
 from safetensors.torch import load_file
 
 from rmrl.errors import CheckpointError, Interrupted
+from rmrl.signals import stopping_after_step
 from rmrl.trainer.loop import train
 from tests.trainer.fake_run import FakeParts, fake_run, records, train_and_close, without_clocks
 
@@ -231,7 +232,7 @@ def test_a_signal_finishes_the_step_saves_and_the_rest_is_as_if_never_cut(
     async def cut() -> None:
         asyncio.get_running_loop().call_later(0.0, os.kill, os.getpid(), number)
         try:
-            with run.stopping_on_signal():
+            with stopping_after_step(run):
                 await train(run)
         finally:
             await run.close()

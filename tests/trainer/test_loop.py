@@ -22,6 +22,7 @@ from rmrl.backends.memory import PhaseMemory
 from rmrl.cluster.fake import FakeProcess
 from rmrl.cluster.worker_group import WorkerGroup
 from rmrl.errors import CheckpointError, EngineLostError, Interrupted
+from rmrl.signals import stopping_after_step
 from rmrl.telemetry import jsonl
 from rmrl.telemetry.sinks import Sinks
 from rmrl.trainer import checkpoint
@@ -355,7 +356,7 @@ def test_an_interrupt_finishes_the_step_saves_and_says_how_to_go_on(
     async def interrupted() -> None:
         asyncio.get_running_loop().call_later(0.0, os.kill, os.getpid(), signal.SIGINT)
         try:
-            with run.stopping_on_signal():
+            with stopping_after_step(run):
                 await train(run)
         finally:
             await run.close()
@@ -381,7 +382,7 @@ def test_an_interrupt_in_the_last_step_is_a_finished_run(tmp_path: Path) -> None
 def test_a_second_interrupt_stops_at_once(tmp_path: Path) -> None:
     run = fake_run(tmp_path, total_steps=1)
     before = signal.getsignal(signal.SIGINT)
-    with run.stopping_on_signal():
+    with stopping_after_step(run):
         signal.raise_signal(signal.SIGINT)
         assert run.interrupted
         with pytest.raises(KeyboardInterrupt):

@@ -208,11 +208,22 @@ def load_function(target: str, name: str, *, arguments: str = "") -> DropIn:
     `load_dropin`."""
     module_name, _, attribute = target.partition(":")
     source = FunctionSource(module_name, attribute or "compute_score", arguments=arguments)
+    return function_dropin(source, name)
+
+
+def function_dropin(source: FunctionSource, name: str) -> DropIn:
+    """Load the rule that a function is. RewardFunctionError as with `load_dropin`."""
+    source = source.frozen()
     function = source.load()
-    rule_arguments(function, target)
-    file = getattr(sys.modules[module_name], "__file__", None)
-    path = Path(file) if file else Path(module_name)
-    code_hash = hashlib.sha256(path.read_bytes() if file else target.encode()).hexdigest()
+    rule_arguments(function, str(source))
+    path = Path(source.target)
+    if not source.is_file:
+        path = Path(getattr(sys.modules[source.target], "__file__", None) or source.target)
+    if path.suffix == ".py":
+        code_hash = code_hash_of(source.code or read_source(path), path.parent)
+    else:
+        compiled = path.read_bytes() if path.is_file() else str(source).encode()
+        code_hash = hashlib.sha256(compiled).hexdigest()
     return DropIn(
         name=name,
         path=path,

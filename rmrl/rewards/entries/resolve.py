@@ -12,7 +12,6 @@ All problems are collected. Only the drop-ins' code and the checkpoints' headers
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,9 +26,9 @@ from rmrl.registry import did_you_mean
 from rmrl.rewards.dropins.dropin import (
     DropIn,
     FunctionSource,
+    function_dropin,
     load_dropin,
     load_function,
-    rule_arguments,
 )
 from rmrl.rewards.entries.build import build_spec
 from rmrl.rewards.entries.names import Component, named_rewards
@@ -304,18 +303,7 @@ def _function_file(named: FunctionSource, name: str) -> DropIn:
         )
     if named.attribute == "compute_score":
         return load_dropin(path, name, arguments=named.arguments)
-    source = named.frozen()
-    function = source.load()
-    rule_arguments(function, str(source))
-    code_hash = hashlib.sha256((source.code or "").encode()).hexdigest()
-    return DropIn(
-        name=name,
-        path=path,
-        kind="rule",
-        code_hash=code_hash,
-        compute_score=function,
-        source=source,
-    )
+    return function_dropin(named, name)
 
 
 def _checkpoint_entries(

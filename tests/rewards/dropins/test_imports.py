@@ -16,6 +16,7 @@ from rmrl.rewards.dropins.dropin import (
     DropIn,
     FunctionSource,
     describe_exception,
+    function_dropin,
     load_dropin,
     load_module,
 )
@@ -229,16 +230,27 @@ def test_a_file_never_shadows_a_package(tmp_path: Path):
     assert found is hashlib.sha256
 
 
-def test_the_hash_of_a_drop_in_follows_its_siblings(tmp_path: Path):
+@pytest.mark.parametrize("named", ["drop-in", "file", "module"])
+def test_the_hash_of_a_drop_in_follows_its_siblings(
+    tmp_path: Path, named: str, monkeypatch: pytest.MonkeyPatch
+):
     (tmp_path / "deeper.py").write_text("A = 1\n")
     (tmp_path / "sibling.py").write_text("from deeper import A\nWORDS = []\n")
-    path = tmp_path / "mine.py"
-    path.write_text("from sibling import WORDS\n" + RULE)
-    first = load_dropin(path, "mine").code_hash
+    path = tmp_path / "named_in_three_ways.py"
+    path.write_text("from sibling import WORDS\n" + RULE + "\nrate = compute_score\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def code_hash() -> str:
+        if named == "drop-in":
+            return load_dropin(path, "mine").code_hash
+        target = str(path) if named == "file" else path.stem
+        return function_dropin(FunctionSource(target, "rate"), "mine").code_hash
+
+    first = code_hash()
     (tmp_path / "unrelated.py").write_text("B = 1\n")
-    assert load_dropin(path, "mine").code_hash == first
+    assert code_hash() == first
     (tmp_path / "deeper.py").write_text("A = 2\n")
-    assert load_dropin(path, "mine").code_hash != first
+    assert code_hash() != first
 
 
 def test_each_folder_has_its_own_sibling(tmp_path: Path):
