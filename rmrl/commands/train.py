@@ -49,8 +49,8 @@ class Train(KeyCommand[Config, "Checked", None]):
         if checked.finished_step is not None:
             _log.info(
                 f"this run is finished: {checked.out_dir} has a checkpoint of step"
-                f" {checked.finished_step} of {checked.total_steps}; raise trainer.total_epochs or"
-                " trainer.total_training_steps to train on, or choose another"
+                f" {checked.finished_step} of {checked.total_steps}; raise trainer.total_epochs,"
+                " trainer.total_training_steps or trainer.early_stop to train on, or choose another"
                 " trainer.experiment_name"
             )
             return

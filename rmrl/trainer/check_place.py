@@ -15,6 +15,7 @@ from rmrl.errors import CheckpointError, ConfigError
 from rmrl.inference.weights.shared_memory import needed_bytes
 from rmrl.models.checkpoint_inspect import weight_bytes
 from rmrl.trainer import checkpoint
+from rmrl.trainer.best import stopped_early
 from rmrl.trainer.plan import publishes_by_file
 
 
@@ -74,13 +75,14 @@ def finished_step(config: Config, folder: Path, *, total_steps: int) -> int | No
     if config.trainer.val_only or config.trainer.resume_mode != "auto" or not total_steps:
         return None
     root = folder / "checkpoints"
-    if checkpoint.last_step(root) < total_steps:
+    last = checkpoint.last_step(root)
+    if last < total_steps and not stopped_early(config, checkpoint.folder_of(root, last)):
         return None
     try:
         newest = checkpoint.newest_complete(root, level=logging.DEBUG)
     except CheckpointError:  # reported when the run resumes
         return None
-    if newest is not None and newest.step >= total_steps:
+    if newest is not None and newest.step >= min(last, total_steps):
         return newest.step
     return None
 

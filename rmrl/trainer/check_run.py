@@ -47,6 +47,7 @@ from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.telemetry.sinks import SINKS
 from rmrl.tokenizer import load_tokenizer
 from rmrl.trainer import checkpoint, output_dir
+from rmrl.trainer.best import best_problems
 from rmrl.trainer.check_algorithm import (
     algorithm_problems,
     critic_settings,
@@ -210,6 +211,7 @@ def _first_round(
             *algorithm_problems(config, rewards.specs),
             *teacher_problems(config, rewards.specs),
             *environment_problems(config, rewards.specs),
+            *best_problems(config, [spec.name for spec in rewards.specs]),
         ]
     )
     rows: list[ResponseRow] = []

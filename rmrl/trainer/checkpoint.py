@@ -3,6 +3,7 @@
     <root>/step_000010/...             files of `write`
     <root>/step_000010/manifest.json   step, sizes and digests of all files, rmrl version, config
       fingerprint, its own digest
+    <root>/best                        link to the one with the best validation
     <root>/.tmp-...                    being written, or being removed; removed by the next save
 
 A folder gets its final name only after its files and its manifest have reached the disk. Files are
@@ -36,6 +37,8 @@ from rmrl.trainer.disk_full import is_disk_full
 _log = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
+BEST = "best"
+"""Link to the checkpoint with the best validation."""
 FULL_DIGEST_BYTES = 2**30
 """Files up to this size are digested whole, larger ones by their first and last MiB (and their
 size)."""
@@ -207,9 +210,9 @@ def last_step(root: Path) -> int:
     return 0
 
 
-def prune(root: Path, keep: int | None) -> list[Path]:
+def prune(root: Path, keep: int | None, best: int = -1) -> list[Path]:
     """Remove everything older than the `keep` newest checkpoints whose files are all present at
-    full size. None: keep all.
+    full size, but for the one of step `best`. None: keep all.
 
     Torn folders do not count towards `keep`. Returns the removed folders. Raises ConfigError for
     `keep` below 1.
@@ -224,10 +227,21 @@ def prune(root: Path, keep: int | None) -> list[Path]:
     whole = [path for path in folders if _looks_whole(path)]
     if len(whole) <= keep:
         return []
-    old = folders[: folders.index(whole[-keep])]
+    spared = folder_of(root, best)
+    old = [path for path in folders[: folders.index(whole[-keep])] if path != spared]
     for path in old:
         _remove(path)
     return old
+
+
+def link_best(root: Path, step: int) -> None:
+    """Have the link `best` name the checkpoint of `step`, where it is there."""
+    folder = folder_of(root, step)
+    if folder.is_dir():
+        fresh = root / f"{_TEMPORARY}{BEST}"
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(folder.name)
+        fresh.replace(root / BEST)
 
 
 def _folders(root: Path) -> list[Path]:

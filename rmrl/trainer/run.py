@@ -42,6 +42,7 @@ from rmrl.trainer.batches import (
     logprob_difference,
     redraw,
 )
+from rmrl.trainer.best import Best
 from rmrl.trainer.check_algorithm import estimator_of, needs_old_logprobs
 from rmrl.trainer.collector import Collector
 from rmrl.trainer.evaluate import validation_metrics, validation_sampling
@@ -89,6 +90,7 @@ class Run:
     telemetry: Telemetry | None = None
     interrupted: bool = False
     saves: Saves = dataclasses.field(init=False)
+    best: Best = dataclasses.field(init=False)
     _observed: bool = False
     _published: Published = dataclasses.field(default_factory=lambda: Published(-1))
     _after: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
@@ -101,10 +103,15 @@ class Run:
 
     def __post_init__(self) -> None:
         self.collector.rollouts.republish = self.republish_weights
+        trainer = self.config.trainer
+        self.best = Best(by=trainer.best_by, early_stop=trainer.early_stop)
+        keep = trainer.max_actor_ckpt_to_keep
+        if keep is None and trainer.best_by is not None and trainer.save_freq == -1:
+            keep = 1
         self.saves = Saves(
             root=self.out_dir / "checkpoints",
-            keep=self.config.trainer.max_actor_ckpt_to_keep,
-            every=self.config.trainer.save_freq,
+            keep=keep,
+            every=trainer.save_freq,
             config_fingerprint=self.config_fingerprint,
         )
 
@@ -152,6 +159,8 @@ class Run:
         self.collector.scorer.load_state_dict(state.get("rewards", {}))
         if self.monitor and state.get("monitor"):
             self.monitor.load_state_dict(state["monitor"])
+        self.best.load_state_dict(state.get("best", {}))
+        self.saves.best = self.best.step
         async with self._only_training():
             for name, model in self._saved_models():
                 await model.load(str(saved.path / name))
@@ -170,12 +179,12 @@ class Run:
                 await unless_lost(self.saves.write(self.step, write))
 
     async def checkpoint_if_due(self) -> None:
-        """Save every save_freq steps, at the last step, and when the user interrupts. Raises the
-        error that ends the run here."""
+        """Save every save_freq steps, at the last step, where a validation was the best so far, and
+        when the user interrupts. Raises the error that ends the run here."""
         if lost := loss():
             raise lost
         self.saves.raise_failure()
-        if self.interrupted or self.saves.is_due(self.step):
+        if self.interrupted or self.best.step == self.step or self.saves.is_due(self.step):
             await self.save()
         if self.interrupted:
             await self.saves.settle()
@@ -221,6 +230,7 @@ class Run:
             **self._after,
             "kl_controller": self.controller.state_dict(),
             "monitor": self.monitor.state_dict() if self.monitor else {},
+            "best": self.best.state_dict(),
         }
         self._state = json.dumps(state, indent=1)
         self.between_steps = True
@@ -251,7 +261,7 @@ class Run:
 
     async def scored_rollouts(self) -> AsyncGenerator[ScoredRollouts]:
         """Yield batches sampled from weights that are at most trainer.max_staleness updates old."""
-        if self.loader is None:
+        if self.loader is None or self.best.stops:
             return
         loader = self.loader
 
@@ -265,6 +275,8 @@ class Run:
             async for scored in ready:
                 self._after = scored.after
                 yield scored
+                if self.best.stops:
+                    break
 
     @property
     def _stays_between_stages(self) -> bool:
@@ -397,8 +409,7 @@ class Run:
         trainer = self.config.trainer
         at_start = trainer.val_before_train and self.step == 0
         if self.val_prompts is not None and (trainer.val_only or at_start):
-            metrics = await unless_lost(self._evaluate())
-            self._sinks.log(self.step, metrics)
+            self._sinks.log(self.step, await unless_lost(self._evaluate()))
         self.clock.restart()
 
     async def evaluate_if_due(self, metrics: Metrics) -> None:
@@ -430,7 +441,10 @@ class Run:
                 sample = f"{question!r} -> {response.text!r} ({reference}, {reward})"
                 _log.info(f"validation, step {self.step}: {sample}")
             done.append((rollouts, rewards))
-        return validation_metrics(done, calibrations=maps_of(self.collector.scorer.specs))
+        metrics = validation_metrics(done, calibrations=maps_of(self.collector.scorer.specs))
+        metrics |= self.best.observe(self.step, metrics)
+        self.saves.best = self.best.step
+        return metrics
 
     def record(self, scored: ScoredRollouts, batch: ScoredBatch, metrics: Metrics) -> None:
         """Record one step's metrics, samples and time."""

@@ -40,6 +40,8 @@ class Saves:
     config_fingerprint: str
     every: int | None = -1
     """Steps between two checkpoints, 0 or less: none is due. None: time decides."""
+    best: int = -1
+    """Step whose checkpoint stays, as the link `best`. -1: none."""
     step: int = -1
     """Step of the last complete checkpoint. -1: there is none."""
     _path: Path | None = None
@@ -149,6 +151,7 @@ class Saves:
         keep_in_mind(self.last())
         _log.info(f"checkpoint {saved.path}")
         try:
-            await asyncio.to_thread(checkpoint.prune, self.root, self.keep)
+            checkpoint.link_best(self.root, self.best)
+            await asyncio.to_thread(checkpoint.prune, self.root, self.keep, self.best)
         except OSError as error:
             _log.warning(f"older checkpoints could not be removed: {error}")

@@ -162,7 +162,7 @@ async def test_the_checkpoint_of_another_run_is_named_where_it_is(tmp_path: Path
 async def test_an_old_checkpoint_that_stays_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refused(root: Path, keep: int | None) -> None:
+    def refused(root: Path, keep: int | None, best: int) -> None:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(checkpoint, "prune", refused)

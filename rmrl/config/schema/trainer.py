@@ -47,6 +47,11 @@ class TrainerConfig:
     an error."""
     test_freq: int = at_least(-1, least=-1, may_change=True)
     """Steps between validations. -1: never."""
+    best_by: str | None = changeable(None)
+    """Validation metric (val/reward, val/<component>, ...; larger is better) whose best checkpoint
+    is kept beside the newest ones, as checkpoints/best. null: none."""
+    early_stop: int | None = positive(None, may_change=True)
+    """Stop after this many validations without a better `best_by`. null: never."""
     val_before_train: bool = changeable(True)
     """Validate before the first step (if data.val_files is given)."""
     val_only: bool = changeable(False)
@@ -56,7 +61,8 @@ class TrainerConfig:
     resume_from_path: str | None = changeable(None)
     """Checkpoint folder for resume_mode=resume_path."""
     max_actor_ckpt_to_keep: int | None = positive(None, may_change=True)
-    """Number of checkpoints to keep. null: all (with save_freq=null two)."""
+    """Number of newest checkpoints to keep. null: all (with save_freq=null two, with save_freq=-1
+    and best_by one)."""
     log_level: str = choice("info", among=("debug", "info", "warning"), may_change=True)
     """Least message level on the console: debug, info or warning. run.log holds info and above,
     with debug that too."""
