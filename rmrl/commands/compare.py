@@ -15,8 +15,6 @@ from rmrl.errors import ConfigError
 if TYPE_CHECKING:
     from rmrl.evaluation.compare.check_comparison import CheckedComparison
 
-_DATA = "data="
-
 
 class Compare(KeyCommand[CompareConfig, "CheckedComparison", Mapping[str, Any]]):
     """Each YAML file holds a section `reward`, alone or among others. What both sections have a
@@ -73,8 +71,8 @@ class Compare(KeyCommand[CompareConfig, "CheckedComparison", Mapping[str, Any]])
 
 
 def sorted_arguments(given: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the two sections and the overrides; data=FILE is short for data.files=FILE, and
-    reward=FILE is a section as well. Raises ConfigError unless there are two."""
+    """Return the two sections and the overrides; reward=FILE is a section as well. Raises
+    ConfigError unless there are two."""
     sections: list[str] = []
     overrides: list[str] = []
     for before, text in zip(["", *given], given, strict=False):
@@ -85,8 +83,6 @@ def sorted_arguments(given: Sequence[str]) -> tuple[list[str], list[str]]:
             sections.append(text)
         elif key == SECTION:
             sections.append(value)
-        elif text.startswith(_DATA):
-            overrides.append(f"data.files={value}")
         else:
             overrides.append(text)
     if len(sections) != 2:

@@ -14,6 +14,7 @@ from rmrl.files import DATA_SUFFIXES
 FOLDER = ("--config-dir", "-cd")
 PATH = ("--config-path", "-cp")
 NAME = ("--config-name", "-cn")
+_PATHS = ("hf://", "/", "./", "../", "~")
 _COLUMN_KEYS = (
     "data.columns=",
     "data.columns.",
@@ -110,9 +111,13 @@ def malformed(word: str, reason: str) -> str:
     return f"{word}: {reason}; overrides look like section.key=value, lists like [a,b]"
 
 
-def names_data(value: str) -> bool:
-    """Return whether a value names a data file."""
-    return value.endswith(DATA_SUFFIXES)
+def names_data(value: object) -> bool:
+    """Return whether a value is data, and no file of a configuration: a file's or folder's path, a
+    data set's split on a hub, or a list of them."""
+    if isinstance(value, list):
+        return all(map(names_data, value))
+    text = str(value)
+    return text.endswith(DATA_SUFFIXES) or text.startswith(_PATHS)
 
 
 def names_columns(word: str) -> bool:

@@ -470,13 +470,16 @@ def _check_override(text: str, root: type, problems: list[str]) -> list[str]:
         problems.append(problem)
         return []
     annotated = annotation(root, key)
-    if dataclasses.is_dataclass(annotated) and names_data(str(override.value())):
-        problems.append(f"{text}: '{key}' is a section; name the file in {key}.files=...")
+    value = override.value()
+    is_section = dataclasses.is_dataclass(annotated)
+    if is_section and names_data(value):
+        if hasattr(annotated, "files"):
+            return [f"{key}.files={text.partition('=')[2]}"]
+        problems.append(f"{text}: '{key}' is a section; name the file in {key}.train_files=...")
         return []
     free = is_free(annotated)
-    if not free and not dataclasses.is_dataclass(annotated):
+    if not free and not is_section:
         text = text.lstrip("+")  # verl adds keys that the schema has here
-    value = override.value()
     if (
         takes_list(annotated)
         and not override.is_sweep_override()

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmrl.config.check import config_problems
 from rmrl.config.compat import translate
 from rmrl.config.load import compose_config, normalise, to_yaml
-from rmrl.config.schema import Config, MegatronConfig
+from rmrl.config.schema import (
+    AuditConfig,
+    CalibrateConfig,
+    CompareConfig,
+    Config,
+    EvalConfig,
+    MegatronConfig,
+    ScoreConfig,
+)
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
 from tests.config.reference_lines import SEVERAL_NODES, TWO_JUDGES, typed
@@ -123,7 +132,7 @@ def test_free_sections_take_new_entries():
         ("data.custom_cls.path=my.py", ["data.custom_cls.path=", "parquet schema"]),
         (
             "data=rows.jsonl",
-            ["data=rows.jsonl: ", "'data' is a section; name the file in data.files="],
+            ["data=rows.jsonl: ", "'data' is a section; name the file in data.train_files="],
         ),
         ("rows.jsonl", ["rows.jsonl: ", "data.files=rows.jsonl"]),
         ("reward.models=[a,", ["reward.models=[a,: ", "quote the word, 'reward.models=[a, b]'"]),
@@ -135,6 +144,20 @@ def test_what_is_no_key_or_no_value_of_it(override: str, parts: list[str]):
     (problem,) = problems_of(override)
     assert problem.startswith(parts[0])
     assert parts[1] in problem.removeprefix(parts[0])
+
+
+@pytest.mark.parametrize(
+    ("override", "files"),
+    [
+        ("data=rows.jsonl", "rows.jsonl"),
+        ("data=[a.parquet,hf://owner/name/test]", ["a.parquet", "hf://owner/name/test"]),
+        ("data='shards/*.csv'", "shards/*.csv"),
+        ("data=./saved", "./saved"),
+    ],
+)
+def test_data_is_short_for_its_files(override: str, files: Any):
+    for root in (ScoreConfig, AuditConfig, CompareConfig, EvalConfig, CalibrateConfig):
+        assert compose_config([override], root).data.files == files
 
 
 def test_a_hint_lists_no_more_than_one_can_read():

@@ -467,7 +467,7 @@ def test_a_picture_without_responses(tmp_path: Path) -> None:
 def test_arguments_in_any_order() -> None:
     files, overrides = sorted_arguments(["a.yaml", "data=x.jsonl", "out=o", "b.yaml"])
     assert files == ["a.yaml", "b.yaml"]
-    assert overrides == ["data.files=x.jsonl", "out=o"]
+    assert overrides == ["data=x.jsonl", "out=o"]
     with pytest.raises(ConfigError, match="saw 1 files"):
         sorted_arguments(["a.yaml", "out=o"])
 
