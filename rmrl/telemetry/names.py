@@ -27,7 +27,7 @@
     memory/<phase>/{peak_bytes,reserved_bytes,resident_bytes}
       of the training process with most in `logprobs`, `update` or `publish`; the last on CPU
     policy/..., val/..., best/..., time/<stage>_s  written by their owners (evaluate.py and
-      best.py of rmrl/trainer)
+      best.py in rmrl/trainer)
 
 A number that is not defined (the mean of nothing, the correlation of a constant) is left out: it is
 never 0 and never NaN. Standard deviations are those of the population (divided by n).

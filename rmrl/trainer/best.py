@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmrl.config.schema import Config
+from rmrl.config.schema import Config, TrainerConfig
 from rmrl.registry import did_you_mean
 from rmrl.types import Metrics
 
 _log = logging.getLogger(__name__)
 
 _START = "val/"
+_REWARD = "val/reward"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,6 +37,14 @@ class Best:
     value: float = 0.0
     without_gain: int = 0
     """Validations since then."""
+
+    @classmethod
+    def of(cls, trainer: TrainerConfig) -> Best:
+        """Return a run's, before its first validation. early_stop alone compares the reward."""
+        by = trainer.best_by
+        if by is None and trainer.early_stop is not None:
+            by = _REWARD
+        return cls(by=by, early_stop=trainer.early_stop)
 
     def observe(self, step: int, metrics: Mapping[str, float]) -> Metrics:
         """Note a validation. Return further metrics: the best step and its value."""
@@ -85,7 +94,7 @@ class Best:
 
 def stopped_early(config: Config, folder: Path) -> bool:
     """Return whether early_stop ended the run with the checkpoint in this folder."""
-    best = Best(by=config.trainer.best_by, early_stop=config.trainer.early_stop)
+    best = Best.of(config.trainer)
     with suppress(OSError, ValueError):
         state = json.loads((folder / "trainer.json").read_bytes())
         best.load_state_dict(state.get("best", {}))
@@ -94,20 +103,15 @@ def stopped_early(config: Config, folder: Path) -> bool:
 
 def best_problems(config: Config, names: Sequence[str]) -> Iterator[str]:
     """Yield a sentence for each setting that finds no best validation. `names`: the components."""
-    by = config.trainer.best_by
+    by = Best.of(config.trainer).by
     if by is None:
-        if config.trainer.early_stop is not None:
-            yield (
-                f"trainer.early_stop={config.trainer.early_stop} needs a metric to compare: give"
-                " trainer.best_by, e.g. trainer.best_by=val/reward"
-            )
         return
     if config.trainer.test_freq < 1:
         yield (
             f"trainer.best_by={by} is measured by validations, and there are none: give"
             " trainer.test_freq=20 and data.val_files"
         )
-    known = ["val/reward", "val/length", *(_START + name for name in names)]
+    known = [_REWARD, "val/length", *(_START + name for name in names)]
     parts = f"{by}/"
     if not by.startswith(_START) or not any(f"/{name[4:]}/" in parts for name in known):
         yield f"trainer.best_by={by}: no validation measures this{did_you_mean(by, known)}"

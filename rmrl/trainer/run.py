@@ -104,9 +104,9 @@ class Run:
     def __post_init__(self) -> None:
         self.collector.rollouts.republish = self.republish_weights
         trainer = self.config.trainer
-        self.best = Best(by=trainer.best_by, early_stop=trainer.early_stop)
+        self.best = Best.of(trainer)
         keep = trainer.max_actor_ckpt_to_keep
-        if keep is None and trainer.best_by is not None and trainer.save_freq == -1:
+        if keep is None and self.best.by is not None and trainer.save_freq == -1:
             keep = 1
         self.saves = Saves(
             root=self.out_dir / "checkpoints",

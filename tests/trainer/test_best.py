@@ -141,7 +141,7 @@ def test_another_metric_begins_anew() -> None:
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
-        ({"trainer__early_stop": 3}, "needs a metric to compare: give trainer.best_by"),
+        ({"trainer__early_stop": 3}, "trainer.best_by=val/reward is measured by validations"),
         ({"trainer__best_by": "val/gold"}, "there are none: give trainer.test_freq=20"),
         ({"trainer__best_by": "reward", "trainer__test_freq": 5}, "did you mean 'val/reward'"),
         ({"trainer__best_by": "val/glod", "trainer__test_freq": 5}, "did you mean 'val/gold'"),

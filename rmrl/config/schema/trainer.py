@@ -51,7 +51,8 @@ class TrainerConfig:
     """Validation metric (val/reward, val/<component>, ...; larger is better) whose best checkpoint
     is kept beside the newest ones, as checkpoints/best. null: none."""
     early_stop: int | None = positive(None, may_change=True)
-    """Stop after this many validations without a better `best_by`. null: never."""
+    """Stop after this many validations without a better `best_by`, which is val/reward then where
+    it is null. null: never."""
     val_before_train: bool = changeable(True)
     """Validate before the first step (if data.val_files is given)."""
     val_only: bool = changeable(False)
