@@ -1,6 +1,6 @@
 """Rule without a reference: 1 if the response's final answer is the one that most responses to the
 prompt give, else 0 (TTRL, arXiv:2504.16084). Answers that share the first place all get 1, a
-response without an answer 0, and a response that is alone with its prompt has no verdict.
+response without an answer 0, and a response that is alone with its prompt is skipped.
 
 The answer is what \\boxed{} or <answer> holds last, else the last number. Equal mathematics is one
 answer: 0.5 and \\frac{1}{2}. `share` is the part of the responses that give the response's answer.
@@ -10,6 +10,8 @@ from contextlib import suppress
 
 from rmrl.rewards.answers import exact_match, gsm8k, math_equal
 from rmrl.rewards.answers.format import last_boxed
+
+SPEC = {"none": "skipped"}
 
 
 def compute_score(solution_strs):

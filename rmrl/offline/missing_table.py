@@ -24,7 +24,10 @@ REMEDIES: Mapping[str, str] = {
         "read its output (columns=[raw]); constrain the output (sampling.choice, json_schema) or"
         " correct rm_postprocess"
     ),
-    f"unparseable, {OF_FUNCTION}": "let compute_score return a number for these responses",
+    f"unparseable, {OF_FUNCTION}": (
+        "let the function return a number for these responses, or type"
+        " reward.specs.<name>.none=skipped where it is not meant for them"
+    ),
     f"unparseable, {UNASKED}": (
         "give the policy more tokens, see that the marks fit it (reward.specs.<name>.thinking), or"
         " give such responses a score (reward.specs.<name>.unclosed)"

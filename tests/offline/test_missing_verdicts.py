@@ -163,7 +163,7 @@ def test_a_reward_without_any_verdict_is_an_error_with_advice_for_a_function(ben
     summary = bench.score(checked)
     with pytest.raises(MissingVerdictsError, match="no response has a verdict of length: correct"):
         judge_missing(checked, summary)
-    assert "unparseable, no number: let compute_score return a number" in bench.notices[-1]
+    assert "unparseable, no number: let the function return a number" in bench.notices[-1]
     assert "json_schema" not in bench.notices[-1]
     judge_missing(checked, summary, over_budget="warn")  # a caller that looks for itself
 

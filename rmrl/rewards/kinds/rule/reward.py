@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from rmrl.config.schema.fields import choice
 from rmrl.data.json_text import reference_value
 from rmrl.rewards.dropins.dropin import FunctionSource
 from rmrl.rewards.dropins.signatures import InLists, rule_form
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from rmrl.rewards.specs.spec import RewardSpec
 
 
+NOT_MEANT = "the rule returned None: it does not apply to this response"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
     """Entries that only this kind has."""
@@ -37,6 +41,9 @@ class Options:
     arguments: dict[str, Any] = field(default_factory=dict)
     """The rule's own arguments, by name: those of the function, of the class, or of the function
     that returns the rule."""
+    none: str = choice("unparseable", among=("unparseable", "skipped"))
+    """Status where the function returns None. unparseable: the response has no verdict. skipped:
+    the rule does not apply to the response, and adds 0 (as TRL takes None)."""
     tokenizer: str = ""
     """The policy's checkpoint or tokenizer, for a rule that takes completion_ids: responses that
     arrive as text are tokenized with it."""
@@ -60,14 +67,15 @@ class RuleReward(Kind):
         timeout_s: float,
         token_ids: bool = False,
         groups: bool = False,
+        none: str = "unparseable",
         tokenizer: Any = None,
     ) -> None:
         """`timeout_s`: one response's deadline, in seconds of the worker's own time (`own_time`)
         from the call of the function.
 
         `token_ids`: the rule needs the responses' token ids. `groups`: it takes lists, and is
-        called with the responses to one prompt together. `tokenizer`: for responses that arrive as
-        text.
+        called with the responses to one prompt together. `none`: the status that None leads to.
+        `tokenizer`: for responses that arrive as text.
         """
         if timeout_s <= 0:
             raise ValueError(
@@ -80,18 +88,21 @@ class RuleReward(Kind):
         self.timeout_s = timeout_s
         self.token_ids = token_ids
         self.groups = groups
+        self.none = none
         self.tokenizer = tokenizer
 
     @classmethod
     def from_spec(cls, spec: RewardSpec, context: KindContext) -> RuleReward:
         assert spec.function is not None
+        # a spec that a program makes by itself may have none
+        options = spec.options if isinstance(spec.options, Options) else Options()
         token_ids = False
         if spec.dropin is not None and spec.dropin.compute_score is not None:
             form = rule_form(spec.dropin.compute_score, spec.name)
             token_ids = isinstance(form, InLists) and form.reads_token_ids
         tokenizer = None
-        if token_ids and spec.options.tokenizer:
-            tokenizer = context.tokenizer(spec.options.tokenizer)
+        if token_ids and options.tokenizer:
+            tokenizer = context.tokenizer(options.tokenizer)
         return cls(
             spec.name,
             spec.function,
@@ -99,12 +110,24 @@ class RuleReward(Kind):
             timeout_s=spec.timeout_s,
             token_ids=token_ids,
             groups=spec.whole_groups,
+            none=options.none,
             tokenizer=tokenizer,
         )
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         """One verdict per item, in order. RewardFunctionError when a worker cannot import the
         function."""
+        results = await self._called(items)
+        if self.none != "skipped":
+            return results
+        return [
+            dataclasses.replace(result, status="skipped", detail=NOT_MEANT)
+            if result.status == "unparseable"
+            else result
+            for result in results
+        ]
+
+    async def _called(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         calls: list[dict[str, Any]] = []
         for item in items:
             if self.tokenizer is not None and not len(item.token_ids):

@@ -70,6 +70,16 @@ def test_anything_else_is_no_verdict(pool, ways, way, status, part):
     assert part in result.detail
 
 
+def test_none_may_mean_that_a_rule_is_not_meant_for_a_response(pool, ways):
+    """As in TRL, where None adds nothing. What failed is no less a failure."""
+    source = FunctionSource(str(ways))
+    kind = RuleReward("mine", source, pool=pool, timeout_s=PATIENCE_S, none="skipped")
+    results = asyncio.run(kind.score(items("none", "length", "nan", "dict_none")))
+    assert [result.status for result in results] == ["skipped", "ok", "user_error", "skipped"]
+    assert results[0].detail == "the rule returned None: it does not apply to this response"
+    assert [result.value for result in results] == [None, 4.0, None, None]
+
+
 def test_an_exception_names_file_line_and_function(pool, ways):
     (result,) = score(pool, ways, items("raise"))
     line = EVERY_WAY.splitlines().index('    raise KeyError("no such answer")') + 1
