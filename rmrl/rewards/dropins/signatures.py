@@ -103,7 +103,10 @@ class OneByOne:
                 unknown.append(parameter.name)
         problem = ""
         if unknown:
-            problem = f"needs {', '.join(unknown)}, which no rule is given"
+            problem = (
+                f"needs {', '.join(unknown)}, which no rule is given; give its own arguments with"
+                f" reward.specs.<name>.arguments.{unknown[0]}=..."
+            )
         elif "solution_str" not in named and not any_name:
             problem = "does not take solution_str, the response's text"
         if problem:
