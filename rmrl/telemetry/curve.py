@@ -45,6 +45,8 @@ class Panel:
     missing: Series | None = None
     """Share of missing verdicts, 0..1; drawn in red on the right-hand side if it is ever above
     0."""
+    best: tuple[float, float] | None = None
+    """Step and value by which a run's best checkpoint was chosen, drawn as a star."""
 
 
 def read_metrics(metrics_jsonl: Path) -> dict[str, Series]:
@@ -108,7 +110,11 @@ def choose_panels(series: Mapping[str, Series]) -> list[Panel]:
         # Where several responses were sampled, also the best of all, dashed.
         if best is not None:
             lines[best] = series[best]
-        panels.append(Panel(title=name, lines=lines, missing=series.get(f"{name}/missing")))
+        missing = series.get(f"{name}/missing")
+        chosen: tuple[float, float] | None = None
+        if names.BEST + name in series:
+            chosen = series[f"{names.BEST}step"][1][-1], series[names.BEST + name][1][-1]
+        panels.append(Panel(title=name, lines=lines, missing=missing, best=chosen))
     panels.append(Panel(title="KL to the reference", lines=_pick(series, names.REF_KL)))
     if names.REF_KL not in series:
         panels.append(Panel(title="KL of a step's update", lines=_pick(series, names.KL)))
@@ -201,8 +207,11 @@ def _draw(axes: Any, panel: Panel) -> None:
                 markersize=3,
                 label=_text(label),
             )
+        if panel.best is not None:
+            step, value = panel.best
+            axes.plot(step, value, "*", color=ACCENT, markersize=11, label=f"best: step {step:.0f}")
         axes.grid(alpha=0.25)
-        if len(panel.lines) > 1:
+        if len(panel.lines) > 1 or panel.best is not None:
             axes.legend(fontsize=7, frameon=False)
     axes.set_title(_text(panel.title), fontsize=10, loc="left", fontweight="bold")
     axes.set_xlabel("step", fontsize=8)

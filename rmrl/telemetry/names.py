@@ -66,6 +66,8 @@ REWARD_TRAINING = {
 }
 """What the console shows when a reward model trains."""
 VALIDATION = "val/"
+BEST = "best/"
+"""Before the metric by which a run's best checkpoint is chosen, and before `step`."""
 REWARD_TIME = "time/score/"
 MONITOR_HINTS = "monitor/hints"
 

@@ -16,12 +16,12 @@ from typing import Any
 
 from rmrl.config.schema import Config, TrainerConfig
 from rmrl.registry import did_you_mean
+from rmrl.telemetry import names
 from rmrl.types import Metrics
 
 _log = logging.getLogger(__name__)
 
-_START = "val/"
-_REWARD = "val/reward"
+_REWARD = f"{names.VALIDATION}reward"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Best:
             return {}
         value = metrics.get(self.by)
         if value is None:
-            measured = ", ".join(name for name in metrics if name.startswith(_START))
+            measured = ", ".join(name for name in metrics if name.startswith(names.VALIDATION))
             _log.warning(
                 f"step {step}: trainer.best_by={self.by} was not measured; measured: {measured}"
             )
@@ -68,7 +68,7 @@ class Best:
                 )
         if self.step < 0:
             return {}
-        return {"best/step": float(self.step), f"best/{self.by}": self.value}
+        return {f"{names.BEST}step": float(self.step), names.BEST + self.by: self.value}
 
     @property
     def stops(self) -> bool:
@@ -101,8 +101,9 @@ def stopped_early(config: Config, folder: Path) -> bool:
     return best.stops
 
 
-def best_problems(config: Config, names: Sequence[str]) -> Iterator[str]:
-    """Yield a sentence for each setting that finds no best validation. `names`: the components."""
+def best_problems(config: Config, components: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence for each setting that finds no best validation. `components`: the names of
+    the rewards."""
     by = Best.of(config.trainer).by
     if by is None:
         return
@@ -111,7 +112,8 @@ def best_problems(config: Config, names: Sequence[str]) -> Iterator[str]:
             f"trainer.best_by={by} is measured by validations, and there are none: give"
             " trainer.test_freq=20 and data.val_files"
         )
-    known = [_REWARD, "val/length", *(_START + name for name in names)]
-    parts = f"{by}/"
-    if not by.startswith(_START) or not any(f"/{name[4:]}/" in parts for name in known):
+    measured = ("reward", "length", *components)
+    # val/<name>, val/<data_source>/<name>, and what stands below them
+    if not by.startswith(names.VALIDATION) or not any(f"/{name}/" in f"{by}/" for name in measured):
+        known = [f"{names.VALIDATION}{name}" for name in measured]
         yield f"trainer.best_by={by}: no validation measures this{did_you_mean(by, known)}"

@@ -124,3 +124,16 @@ def test_the_runs_name_stands_on_the_figure(tmp_path: Path) -> None:
     draw_curves(path, tmp_path / "without.png")
     draw_curves(path, tmp_path / "with.png", "project/run")
     assert (tmp_path / "without.png").read_bytes() != (tmp_path / "with.png").read_bytes()
+
+
+def test_the_best_checkpoint_is_a_star_in_the_panel_of_its_metric(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    values = [0.2, 0.9, 0.5]
+    with path.open("w") as file:
+        for step, value in enumerate(values):
+            row = {"step": step, "val/gold": value, "val/reward": step}
+            row |= {"best/step": min(step, 1), "best/val/gold": max(values[: step + 1])}
+            file.write(json.dumps(row) + "\n")
+    panels = {panel.title: panel.best for panel in choose_panels(read_metrics(path))}
+    assert panels == {"val/gold": (1, 0.9), "val/reward": None}
+    assert draw_curves(path, tmp_path / "curves.png")
