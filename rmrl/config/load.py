@@ -375,6 +375,11 @@ def _value_problem(override: str | None, config_name: str, folder: Path | None) 
             return f"{shown}: {_section_problem(name, folder, error)}"
         if isinstance(error, MissingConfigException):
             return f"{shown}: {_nothing_named(error, folder)}"
+        if "An item is already at" in str(error):
+            return (
+                f"{shown}: '{key}' is a section; give its keys, {key}.<key>=..., or a folder with"
+                f" {key}/{name}.yaml in it, --config-dir=DIR"
+            )
         return f"{shown}: {_cause(error)}"
     return ""
 

@@ -151,7 +151,11 @@ class Saves:
         keep_in_mind(self.last())
         _log.info(f"checkpoint {saved.path}")
         try:
-            checkpoint.link_best(self.root, self.best)
             await asyncio.to_thread(checkpoint.prune, self.root, self.keep, self.best)
         except OSError as error:
             _log.warning(f"older checkpoints could not be removed: {error}")
+        try:
+            checkpoint.link_best(self.root, self.best)
+        except OSError as error:
+            path = checkpoint.folder_of(self.root, self.best)
+            _log.warning(f"the best checkpoint is {path}; there can be no link to it: {error}")

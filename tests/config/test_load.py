@@ -134,6 +134,10 @@ def test_free_sections_take_new_entries():
             "data=rows.jsonl",
             ["data=rows.jsonl: ", "'data' is a section; name the file in data.train_files="],
         ),
+        (
+            "data=rows",
+            ["data=rows: ", "'data' is a section; give its keys, data.<key>=..., or a folder with"],
+        ),
         ("rows.jsonl", ["rows.jsonl: ", "data.files=rows.jsonl"]),
         ("reward.models=[a,", ["reward.models=[a,: ", "quote the word, 'reward.models=[a, b]'"]),
         ("b]", ["b]: ", "the rest of a list or mapping that was cut at a space"]),

@@ -88,6 +88,21 @@ def test_a_resumed_run_knows_the_best(tmp_path: Path, monkeypatch: pytest.Monkey
     assert state["best"] == {"by": "val/gold", "step": 2, "value": 0.8, "without_gain": 2}
 
 
+def test_a_disk_without_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(link: Path, target: str) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    scripted(monkeypatch, SCRIPT)
+    monkeypatch.setattr(Path, "symlink_to", refused)
+    out = go(tmp_path, 4)
+    assert kept(out) == (["step_000002", "step_000004"], "")
+    assert "step_000002; there can be no link to it: [Errno 1] Operation not permitted" in (
+        caplog.text
+    )
+
+
 def test_a_run_ends_early_and_stays_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scripted(monkeypatch, SCRIPT)
     out = go(tmp_path, 8, trainer__early_stop=2)
