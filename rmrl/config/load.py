@@ -375,11 +375,6 @@ def _value_problem(override: str | None, config_name: str, folder: Path | None) 
             return f"{shown}: {_section_problem(name, folder, error)}"
         if isinstance(error, MissingConfigException):
             return f"{shown}: {_nothing_named(error, folder)}"
-        if "An item is already at" in str(error):
-            return (
-                f"{shown}: '{key}' is a section; give its keys, {key}.<key>=..., or a folder with"
-                f" {key}/{name}.yaml in it, --config-dir=DIR"
-            )
         return f"{shown}: {_cause(error)}"
     return ""
 
@@ -431,7 +426,14 @@ def _cause(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     if len(lines) > 1 and lines[0].endswith("raised while composing config:"):
         return f"{lines[0].rpartition(': ')[0]}: {lines[1].strip()}"
-    return first_line(error.__cause__ or error)
+    text = first_line(error.__cause__ or error)
+    section = re.search("An item is already at '(.+)'", text)
+    if section:
+        return (
+            f"'{section[1]}' is a section; give its keys, {section[1]}.<key>=..., or the name of a"
+            f" file in DIR/{section[1]} with --config-dir=DIR"
+        )
+    return text
 
 
 @lru_cache(maxsize=4096)

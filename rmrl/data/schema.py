@@ -323,6 +323,10 @@ def _rm_prompt(value: Any, column: str) -> str | tuple[Message, ...] | None:
 def ground_truth(value: Any, column: str) -> str | None:
     """Return the reference answer that stands in `column`. Numbers become text, a list or mapping a
     `StructuredReference`. Raises FieldError."""
+    if isinstance(value, str) and '"ground_truth"' in value and column != "ground_truth":
+        section = parsed(value)  # JSON text, as tables without nested columns have it
+        if _is_mapping(section) and "ground_truth" in section:
+            value = section
     inside = _is_mapping(value) and column != "ground_truth"
     if inside and (column == "reward_model" or "ground_truth" in value):
         close: list[str] = []

@@ -136,7 +136,7 @@ def test_free_sections_take_new_entries():
         ),
         (
             "data=rows",
-            ["data=rows: ", "'data' is a section; give its keys, data.<key>=..., or a folder with"],
+            ["data=rows: ", "'data' is a section; give its keys, data.<key>=..., or the name of a"],
         ),
         ("rows.jsonl", ["rows.jsonl: ", "data.files=rows.jsonl"]),
         ("reward.models=[a,", ["reward.models=[a,: ", "quote the word, 'reward.models=[a, b]'"]),

@@ -156,6 +156,21 @@ def test_a_reference_that_is_no_text_is_its_json_text_with_the_value(columns: di
         assert reference_value(reference) == {"target": ["Paris", "Lutèce"]}
 
 
+@pytest.mark.parametrize(
+    ("text", "reference"),
+    [
+        ('{"style": "rule", "ground_truth": "4"}', "4"),
+        (' {"ground_truth": 4}', "4"),
+        ('{"ground_truth": null}', None),
+        ('{"answer": "4"}', '{"answer": "4"}'),
+        ('the key "ground_truth"', 'the key "ground_truth"'),
+        ('{"ground_truth": "4"', '{"ground_truth": "4"'),
+    ],
+)
+def test_a_reward_model_in_json_text(text: str, reference: str | None):
+    assert check({"prompt": USER, "reward_model": text})[0].ground_truth == reference
+
+
 def test_a_reference_holds_no_half_letters():
     (row,) = check({"prompt": USER, "reward_model": ["a\ud83d"]})
     assert (row.ground_truth, reference_value(row.ground_truth)) == ('["a\ufffd"]', ["a\ufffd"])
