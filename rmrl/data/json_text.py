@@ -58,6 +58,16 @@ def parsed(text: str) -> Any:
         return text
 
 
+def section_in(value: Any, key: str) -> Any:
+    """Return the mapping with `key` that a JSON text holds, as tables without nested columns have
+    it, and any other value unchanged."""
+    if isinstance(value, str) and f'"{key}"' in value:
+        section = parsed(value)
+        if isinstance(section, dict) and key in section:
+            return cast("Any", section)
+    return value
+
+
 def _with_json_keys(value: Any) -> Any:
     if isinstance(value, Mapping):
         entries: dict[Any, Any] = {

@@ -38,7 +38,7 @@ import numpy as np
 from rmrl.data.column_names import ABSENT, ColumnNames, name_it
 from rmrl.data.csv_cells import is_message_list, values_of
 from rmrl.data.instruction_rows import with_prompt
-from rmrl.data.json_text import StructuredReference, parsed
+from rmrl.data.json_text import StructuredReference, parsed, section_in
 from rmrl.data.problems import MOST_PROBLEMS, FieldError, file_error, shown
 from rmrl.data.rows import Row
 from rmrl.data.surrogates import replaced
@@ -323,10 +323,8 @@ def _rm_prompt(value: Any, column: str) -> str | tuple[Message, ...] | None:
 def ground_truth(value: Any, column: str) -> str | None:
     """Return the reference answer that stands in `column`. Numbers become text, a list or mapping a
     `StructuredReference`. Raises FieldError."""
-    if isinstance(value, str) and '"ground_truth"' in value and column != "ground_truth":
-        section = parsed(value)  # JSON text, as tables without nested columns have it
-        if _is_mapping(section) and "ground_truth" in section:
-            value = section
+    if column != "ground_truth":
+        value = section_in(value, "ground_truth")
     inside = _is_mapping(value) and column != "ground_truth"
     if inside and (column == "reward_model" or "ground_truth" in value):
         close: list[str] = []

@@ -15,7 +15,7 @@ from rmrl.errors import ConfigError, Problems
 from rmrl.evaluation.formats import FORMATS, Format
 from rmrl.evaluation.items import Item
 from rmrl.evaluation.judgements import Judgement, TieRule
-from rmrl.evaluation.read_items import read_items, sampled
+from rmrl.evaluation.read_items import formats_of, read_items, sampled
 from rmrl.evaluation.recorded import NAMES, read_recorded
 from rmrl.evaluation.scored import rows_written, scoring_config
 from rmrl.registry import did_you_mean
@@ -137,10 +137,12 @@ def _columns(config: EvalConfig) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def eval_problems(config: EvalConfig) -> Iterator[str]:
-    """Yield a sentence for each wrong value in the configuration, before any file is read."""
+    """Yield a sentence for each wrong value in the configuration, before all rows are read."""
     settings = config.eval
     if settings.format is None:
-        yield f"eval.format is empty: give the layout of the files, one of {', '.join(FORMATS)}"
+        fitting = " or ".join(formats_of(config.data.files))
+        advice = f"the first row fits eval.format={fitting}; give" if fitting else "give"
+        yield f"eval.format is empty: {advice} the layout of the files, one of {', '.join(FORMATS)}"
     else:
         yield from FORMATS.problems(settings.format, "eval.format")
     if config.data.files is None and settings.recorded is None:

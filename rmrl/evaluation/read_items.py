@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import random
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -14,7 +15,7 @@ from rmrl.data.csv_cells import values_of
 from rmrl.data.rows import file_labels, file_list, read_rows
 from rmrl.data.schema import plain
 from rmrl.errors import ConfigError, DataError
-from rmrl.evaluation.formats import Fields, Format
+from rmrl.evaluation.formats import FORMATS, Fields, Format
 from rmrl.evaluation.formats.arena import as_battle
 from rmrl.evaluation.items import Item
 from rmrl.registry import did_you_mean
@@ -103,6 +104,16 @@ def read_items(
     _refuse_unused(columns, used, typed or {})
     names.refuse_unseen(columns, typed=typed)
     return list(items.values())
+
+
+def formats_of(files: object) -> list[str]:
+    """Return the formats that read the first row of some files, [] for no files."""
+    names: list[str] = []
+    for name in FORMATS:
+        with suppress(ConfigError, DataError):
+            read_items(files, FORMATS[name](), {}, max_rows=1)
+            names.append(name)
+    return names
 
 
 def _refuse_unused(

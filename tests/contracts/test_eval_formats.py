@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rmrl.config.schema import BenchmarkConfig
+from rmrl.config.schema import BenchmarkConfig, EvalConfig
 from rmrl.errors import DataError
+from rmrl.evaluation.check_eval import eval_problems
 from rmrl.evaluation.formats import FORMATS
 from rmrl.evaluation.items import Item
 from rmrl.evaluation.judgements import Judgement
@@ -61,6 +62,23 @@ def test_a_row_becomes_an_item_with_labels_on_its_own_responses(name: str, tmp_p
         for comparison in item.comparisons:
             assert set(comparison.candidates) <= set(range(len(item.responses)))
             assert comparison.good < set(comparison.candidates)
+
+
+def test_who_names_no_format_is_told_the_one_that_fits(name: str, tmp_path: Path) -> None:
+    """RewardBench's and LLMBar's rows are pairs as well."""
+    config = EvalConfig()
+    config.data.files = str(write_lines(tmp_path / "rows.jsonl", ROWS[name][:1]))
+    problem = next(eval_problems(config))
+    found = problem.partition("eval.format=")[2].partition(";")[0].split(" or ")
+    assert name in found
+    assert set(found) <= {name, "pairs"}
+
+
+def test_no_format_fits_other_rows(tmp_path: Path) -> None:
+    config = EvalConfig()
+    for files in (str(write_lines(tmp_path / "rows.jsonl", [{"a": 1}])), "nowhere.jsonl", None):
+        config.data.files = files
+        assert next(eval_problems(config)).startswith("eval.format is empty: give the layout of")
 
 
 def test_a_judge_that_knows_the_labels_is_always_right(name: str, tmp_path: Path) -> None:
