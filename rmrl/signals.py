@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-_log = logging.getLogger(__name__)
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -83,13 +81,14 @@ class Steps(Protocol):
 @contextmanager
 def stopping_after_step(job: Steps) -> Iterator[None]:
     """Interrupt the job on the first Ctrl-C (or SIGTERM). A second Ctrl-C stops it at once."""
+    log = logging.getLogger(type(job).__module__)
 
     def stop(number: signal.Signals) -> None:
         del number
         if job.interrupted:
             raise KeyboardInterrupt
         job.interrupted = True
-        _log.info("stopping after a checkpoint of this step; press Ctrl-C again to stop now")
+        log.info("stopping after a checkpoint of this step; press Ctrl-C again to stop now")
 
     with handled_by(stop, (signal.SIGINT, signal.SIGTERM), ignored_too=True):
         yield
