@@ -159,8 +159,10 @@ class Run:
         self.collector.scorer.load_state_dict(state.get("rewards", {}))
         if self.monitor and state.get("monitor"):
             self.monitor.load_state_dict(state["monitor"])
-        self.best.load_state_dict(state.get("best", {}))
-        self.saves.best = self.best.step
+        if saved.path.resolve().parent == self.saves.root.resolve():
+            # another run's best checkpoint is not here
+            self.best.load_state_dict(state.get("best", {}))
+            self.saves.best = self.best.step
         async with self._only_training():
             for name, model in self._saved_models():
                 await model.load(str(saved.path / name))

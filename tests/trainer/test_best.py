@@ -88,6 +88,20 @@ def test_a_resumed_run_knows_the_best(tmp_path: Path, monkeypatch: pytest.Monkey
     assert state["best"] == {"by": "val/gold", "step": 2, "value": 0.8, "without_gain": 2}
 
 
+def test_a_run_from_the_checkpoint_of_another_finds_its_own_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, SCRIPT)
+    out = go(tmp_path, 3)
+    newest = {"trainer__resume_from_path": str(out / "checkpoints" / "step_000003")}
+    other = tmp_path / "other"
+    settings = {"trainer__resume_mode": "resume_path", **newest}
+    out = go(tmp_path, 6, trainer__default_local_dir=str(other), **settings)
+    # steps 4, 5 and 6 give .7, .9 and .2; .8 was of the other run
+    assert kept(out) == (["step_000005", "step_000006"], "step_000005")
+    assert [line["best/step"] for line in records(out / "metrics.jsonl")] == [4, 5, 5]
+
+
 def test_a_disk_without_links(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
