@@ -479,9 +479,9 @@ def _check_override(text: str, root: type, problems: list[str]) -> list[str]:
     annotated = annotation(root, key)
     value = override.value()
     is_section = dataclasses.is_dataclass(annotated)
-    if is_section and names_data(value):
-        if hasattr(annotated, "files"):
-            return [f"{key}.files={text.partition('=')[2]}"]
+    if is_section and hasattr(annotated, "files") and names_data(value):
+        return [f"{key}.files={text.partition('=')[2]}"]
+    if is_section and hasattr(annotated, "train_files") and names_data(value):
         problems.append(f"{text}: '{key}' is a section; name the file in {key}.train_files=...")
         return []
     free = is_free(annotated)

@@ -162,7 +162,6 @@ class Run:
         if saved.path.resolve().parent == self.saves.root.resolve():
             # another run's best checkpoint is not here
             self.best.load_state_dict(state.get("best", {}))
-            self.saves.best = self.best.step
         async with self._only_training():
             for name, model in self._saved_models():
                 await model.load(str(saved.path / name))
@@ -206,7 +205,8 @@ class Run:
             (folder / "trainer.json").write_text(self._state, encoding="utf-8")
 
         with self.clock("checkpoint"):
-            await self.saves.save(self.step, self._write_models, complete)
+            best = self.best.step
+            await self.saves.save(self.step, self._write_models, complete, best=best)
 
     async def _write_models(self, folder: Path, *, stays: bool = False) -> None:
         hf_model = "hf_model"
@@ -444,9 +444,7 @@ class Run:
                 _log.info(f"validation, step {self.step}: {sample}")
             done.append((rollouts, rewards))
         metrics = validation_metrics(done, calibrations=maps_of(self.collector.scorer.specs))
-        metrics |= self.best.observe(self.step, metrics)
-        self.saves.best = self.best.step
-        return metrics
+        return metrics | self.best.observe(self.step, metrics)
 
     def record(self, scored: ScoredRollouts, batch: ScoredBatch, metrics: Metrics) -> None:
         """Record one step's metrics, samples and time."""

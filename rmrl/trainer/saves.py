@@ -40,8 +40,6 @@ class Saves:
     config_fingerprint: str
     every: int | None = -1
     """Steps between two checkpoints, 0 or less: none is due. None: time decides."""
-    best: int = -1
-    """Step whose checkpoint stays, as the link `best`. -1: none."""
     step: int = -1
     """Step of the last complete checkpoint. -1: there is none."""
     _path: Path | None = None
@@ -79,11 +77,17 @@ class Saves:
         return self._ahead
 
     async def save(
-        self, step: int, write: checkpoint.Write, complete: checkpoint.Write | None = None
+        self,
+        step: int,
+        write: checkpoint.Write,
+        complete: checkpoint.Write | None = None,
+        *,
+        best: int = -1,
     ) -> None:
         """Write a checkpoint with `write(folder)`, unless the method `write` has done so, then with
-        `complete(folder)`, and begin to seal it. Does nothing where this step has one. Raises what
-        the method `write` raises."""
+        `complete(folder)`, and begin to seal it. Does nothing where this step has one. `best`: the
+        step whose checkpoint stays, as the link `best`; -1: none. Raises what the method `write`
+        raises."""
         await self.settle()
         if self.written_step == step:
             return
@@ -95,7 +99,7 @@ class Saves:
             await checkpoint.add_files(unsealed, complete)
         self.written_step = step
         self._written_at = time.monotonic()
-        self._sealing = asyncio.create_task(self._seal(unsealed))
+        self._sealing = asyncio.create_task(self._seal(unsealed, best))
 
     async def settle(self) -> None:
         """Wait until the last checkpoint is complete. Raises CheckpointError where the disk is
@@ -140,7 +144,7 @@ class Saves:
             return "there is no checkpoint, the same command starts from the beginning"
         return f"the last checkpoint is {self._path}, and the same command goes on from it"
 
-    async def _seal(self, unsealed: checkpoint.Unsealed) -> None:
+    async def _seal(self, unsealed: checkpoint.Unsealed, best: int) -> None:
         try:
             saved = await checkpoint.seal(unsealed)
         except BaseException:
@@ -151,11 +155,11 @@ class Saves:
         keep_in_mind(self.last())
         _log.info(f"checkpoint {saved.path}")
         try:
-            await asyncio.to_thread(checkpoint.prune, self.root, self.keep, self.best)
+            await asyncio.to_thread(checkpoint.prune, self.root, self.keep, best)
         except OSError as error:
             _log.warning(f"older checkpoints could not be removed: {error}")
         try:
-            checkpoint.link_best(self.root, self.best)
+            checkpoint.link_best(self.root, best)
         except OSError as error:
-            path = checkpoint.folder_of(self.root, self.best)
+            path = checkpoint.folder_of(self.root, best)
             _log.warning(f"the best checkpoint is {path}; there can be no link to it: {error}")

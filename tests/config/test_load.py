@@ -138,6 +138,11 @@ def test_free_sections_take_new_entries():
             "data=rows",
             ["data=rows: ", "'data' is a section; give its keys, data.<key>=..., or the name of a"],
         ),
+        (
+            "actor_rollout_ref.model=/models/qwen",
+            ["actor_rollout_ref.model=/models/qwen: ", "ModelConfig"],
+        ),
+        ("reward=./mine", ["reward=./mine: ", "nothing named './mine'"]),
         ("rows.jsonl", ["rows.jsonl: ", "data.files=rows.jsonl"]),
         ("reward.models=[a,", ["reward.models=[a,: ", "quote the word, 'reward.models=[a, b]'"]),
         ("b]", ["b]: ", "the rest of a list or mapping that was cut at a space"]),

@@ -34,9 +34,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, values: dict[int, float]) -> None:
 
     async def evaluate(run: Run) -> dict[str, float]:
         metrics = {"val/gold": values[run.step]}
-        metrics |= run.best.observe(run.step, metrics)
-        run.saves.best = run.best.step
-        return metrics
+        return metrics | run.best.observe(run.step, metrics)
 
     monkeypatch.setattr(Run, "_evaluate", evaluate)
 

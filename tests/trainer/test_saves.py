@@ -206,3 +206,17 @@ def test_steps_run_while_a_checkpoint_is_completed(
     asyncio.run(train_and_close(run))
     assert at_step == [(1, 2), (2, 3), (3, 3)]
     assert len(names(run.saves.root)) == 3
+
+
+async def test_the_best_one_stays_until_a_better_one_is_there(tmp_path: Path) -> None:
+    """Each save names the best step that its own state has: a killed run returns to that."""
+    run = saves(tmp_path, keep=1)
+    await run.save(1, write, best=1)
+    await run.save(2, write, best=1)
+    await run.settle()
+    assert names(tmp_path) == ["best", "step_000001", "step_000002"]
+    assert (tmp_path / "best").resolve().name == "step_000001"
+    await run.save(3, write, best=3)
+    await run.settle()
+    assert names(tmp_path) == ["best", "step_000003"]
+    assert (tmp_path / "best").resolve().name == "step_000003"
