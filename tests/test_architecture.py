@@ -101,7 +101,7 @@ WHO_MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "ray": ("cluster/",),
     "vllm": ("inference/vllm/", "inference/weights/sender.py"),
     "megatron": ("backends/megatron/",),
-    "hydra": ("config/load.py",),
+    "hydra": ("config/load.py", "config/overrides.py"),
     "omegaconf": ("config/load.py", "config/typed.py", "commands/export.py"),
     "fastapi": ("serve/",),
     "starlette": ("serve/",),

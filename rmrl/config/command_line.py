@@ -71,7 +71,7 @@ class Setting:
     value: Any
     """The value that Hydra reads, None for a sweep or a deletion."""
     text: str
-    """The override as it was typed."""
+    """The override as it was typed, its value in quotes where Hydra needs them."""
     plain: bool = True
     """False for a sweep (`a=1,2`) and a deletion (`~a`), which have no single value."""
     origin: int = 0
@@ -108,7 +108,10 @@ def malformed(word: str, reason: str) -> str:
         )
     if not equals and word.replace(".", "").replace("_", "").isalnum():
         reason = f"its value is missing, {word}=<value>"
-    return f"{word}: {reason}; overrides look like section.key=value, lists like [a,b]"
+    return (
+        f"{word}: {reason}; overrides look like section.key=value, lists like [a,b] or, with other"
+        " letters and marks, ['ü','a=b']"
+    )
 
 
 def names_data(value: object) -> bool:

@@ -1,8 +1,7 @@
 """Hydra composes a command line into typed objects, with all problems reported at once.
 
 Every command composes in one way, with and without the user's own files; Hydra's own entry, which
-ends any error with a traceback and exit code 1, only prints (`--cfg job`). No other module below
-the entries imports hydra.
+ends any error with a traceback and exit code 1, only prints (`--cfg job`).
 """
 
 from __future__ import annotations
@@ -25,8 +24,6 @@ from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException, MissingConfigException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
@@ -37,12 +34,11 @@ from rmrl.config.command_line import (
     CommandLine,
     Setting,
     command_line,
-    is_flag,
-    malformed,
     names_data,
 )
 from rmrl.config.compat import GROUPS, may_be_of_verl, own_arguments
 from rmrl.config.hidden import hide_secrets
+from rmrl.config.overrides import parse, read_override
 from rmrl.config.schema import (
     CONFIG_NAMES,
     Config,
@@ -184,7 +180,7 @@ def _section_file(text: str, folder: Path | None) -> Path | None:
 def _added(text: str, root: type) -> str:
     """Return `reward=name` as `+reward=name`: a section's file is added to all that are
     composed."""
-    override, _ = _parse(text)
+    override, _ = read_override(text)
     if override is None or text.startswith(("+", "~")) or "." in override.key_or_group:
         return text
     is_name = override.is_sweep_override() or isinstance(override.value(), str)
@@ -250,26 +246,6 @@ def normalise(overrides: Sequence[str], root: type = Config) -> list[str]:
     for line in notices:
         _log.info(line)
     return normalised
-
-
-def parse(overrides: Sequence[str]) -> tuple[list[Setting], list[str]]:
-    """Parse overrides into (settings, sentences for malformed ones). Flags are in neither."""
-    settings: list[Setting] = []
-    problems: list[str] = []
-    for origin, (before, text) in enumerate(zip(["", *overrides], overrides, strict=False)):
-        if is_flag(text, before):
-            continue
-        override, problem = _parse(text)
-        if override is None:
-            problems.append(problem)
-            continue
-        key = override.key_or_group
-        if override.package is not None:
-            key += f"@{override.package}"
-        plain = not override.is_sweep_override() and not override.is_delete()
-        value = override.value() if plain else None
-        settings.append(Setting(key=key, value=value, text=text, plain=plain, origin=origin))
-    return settings, problems
 
 
 def run_command(
@@ -436,15 +412,6 @@ def _cause(error: Exception) -> str:
     return text
 
 
-@lru_cache(maxsize=4096)
-def _parse(text: str) -> tuple[Override | None, str]:
-    """Return (override, "") or (None, the problem)."""
-    try:
-        return OverridesParser.create().parse_override(text), ""
-    except HydraException as error:
-        return None, malformed(text, first_line(error))
-
-
 def _may_be_of_verl(setting: Setting, root: type) -> bool:
     """Return whether to look the key up in verl's key table: for commands other than training only
     a key that their own configuration lacks."""
@@ -455,7 +422,7 @@ def _may_be_of_verl(setting: Setting, root: type) -> bool:
 
 def _check_override(text: str, root: type, problems: list[str]) -> list[str]:
     """Return the override to pass on, [] where `problems` gets a sentence on it instead."""
-    override, problem = _parse(text)
+    override, problem = read_override(text)
     if override is None:
         problems.append(problem)
         return []

@@ -16,7 +16,8 @@ from rmrl.config.compat.apply import apply
 from rmrl.config.compat.conversions import CONVERSIONS
 from rmrl.config.compat.given_values import hydra_text, leaves
 from rmrl.config.compat.keys_of_verl import TABLE, KeyFate, fate_of
-from rmrl.config.load import compose_config, normalise, parse
+from rmrl.config.load import compose_config, normalise
+from rmrl.config.overrides import parse
 from rmrl.config.schema import Config, ScoreConfig
 from rmrl.config.typed import unknown_key
 from rmrl.errors import ConfigError

@@ -19,7 +19,8 @@ from pathlib import Path
 from rmrl.config.check import config_problems
 from rmrl.config.compat import own_arguments, translate
 from rmrl.config.compat.apply import apply
-from rmrl.config.load import compose_config, normalise, parse
+from rmrl.config.load import compose_config, normalise
+from rmrl.config.overrides import parse
 from rmrl.config.schema import Config
 from rmrl.errors import ConfigError
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from rmrl.config.compat import own_arguments
 from rmrl.config.compat.apply import Applied, apply
 from rmrl.config.compat.shell import read_script
-from rmrl.config.load import normalise, parse
+from rmrl.config.load import normalise
+from rmrl.config.overrides import parse
 from rmrl.errors import ConfigError
 
 _TRAINS = re.compile(r"((verl|recipe|rmrl)[\w.]*\.main_\w+|\S*main_\w+\.py)")

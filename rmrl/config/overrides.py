@@ -1,0 +1,68 @@
+"""The words of a command line in Hydra's grammar."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+
+from rmrl.config.command_line import Setting, is_flag, malformed
+from rmrl.errors import first_line
+
+_SLIP = re.compile(r"""[\[{'"=]|\w+\(|.*[\]}]$|.*(,|\$\{)""", re.DOTALL)
+"""A value that is probably meant as a list, mapping, function, sweep or interpolation."""
+
+
+@lru_cache(maxsize=4096)
+def read_override(text: str) -> tuple[Override | None, str]:
+    """Return (override, "") or (None, the problem)."""
+    try:
+        return OverridesParser.create().parse_override(text), ""
+    except HydraException as error:
+        return None, malformed(text, first_line(error))
+
+
+def parse(overrides: Sequence[str]) -> tuple[list[Setting], list[str]]:
+    """Parse overrides into (settings, sentences for malformed ones). Flags are in neither."""
+    settings: list[Setting] = []
+    problems: list[str] = []
+    for origin, (before, word) in enumerate(zip(["", *overrides], overrides, strict=False)):
+        if is_flag(word, before):
+            continue
+        text = _quoted(word)
+        override, problem = read_override(text)
+        if override is None:
+            problems.append(problem)
+            continue
+        key = override.key_or_group
+        if override.package is not None:
+            key += f"@{override.package}"
+        plain = not override.is_sweep_override() and not override.is_delete()
+        value = override.value() if plain else None
+        settings.append(Setting(key=key, value=value, text=text, plain=plain, origin=origin))
+    return settings, problems
+
+
+def _quoted(word: str) -> str:
+    """Return an override with its value in quotes where the grammar has no other way to say it: a
+    text with letters beyond ASCII or with marks (`it's`), and a path with a comma that exists."""
+    key, equals, value = word.partition("=")
+    override, _ = read_override(word)
+    is_several = override is not None and override.is_sweep_override()
+    if not equals or not value or (override is not None and not is_several):
+        return word
+    try:
+        is_path = Path(value).expanduser().exists()
+    except (OSError, ValueError, RuntimeError):  # no name that a file can have
+        is_path = False
+    if not is_path and (is_several or _SLIP.match(value)):
+        return word
+    # A backslash escapes in front of a quote alone.
+    escaped = re.sub(r"(\\*)('|$)", lambda marks: marks[1] * 2 + "\\'" * len(marks[2]), value)
+    quoted = f"{key}='{escaped}'"
+    return word if read_override(quoted)[0] is None else quoted
