@@ -8,8 +8,8 @@ rows get equal scores. Rules, servers and the engines hf and sentence_transforme
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import replace
@@ -109,7 +109,7 @@ class AsyncRewards:
     async def score_rows(
         self, rows: Iterable[Mapping[str, Any]], *, over_budget: str | None = None
     ) -> ScoreTable:
-        raw_rows = [as_row(dict(row), f"{_ROWS} row {n}") for n, row in enumerate(rows)]
+        raw_rows = [as_row(row, f"{_ROWS} row {n}") for n, row in enumerate(_mappings(rows))]
         rows_of_data: list[Row] = []
         names: dict[str, None] = {}
         for number, row in enumerate(raw_rows):
@@ -189,6 +189,7 @@ class Rewards:
         """
         self._rewards = AsyncRewards(config, in_training=in_training)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._forgotten: weakref.finalize[..., Self] | None = None
 
     @classmethod
     def from_config(cls, path: str | Path) -> Self:
@@ -224,8 +225,9 @@ class Rewards:
         self, rows: Iterable[Mapping[str, Any]], *, over_budget: str | None = None
     ) -> ScoreTable:
         """Score rows as they stand in a file for `rmrl score`: mappings with `prompt`, `response`
-        (or `responses`) and whatever else the rewards read. `over_budget`: "warn" or "fail" in this
-        call, None: as configured. Errors as in `score`."""
+        (or `responses`) and whatever else the rewards read, or a data frame or table with these
+        columns (pandas, polars, pyarrow, datasets). `over_budget`: "warn" or "fail" in this call,
+        None: as configured. Errors as in `score`."""
         return self._finish(self._rewards.score_rows(rows, over_budget=over_budget))
 
     @property
@@ -243,6 +245,8 @@ class Rewards:
         self._finish(self._rewards.close())
         loop = self._loop
         self._loop = None
+        if self._forgotten is not None:
+            self._forgotten.detach()
         if loop is not None:
             loop.call_soon_threadsafe(loop.stop)
 
@@ -252,21 +256,32 @@ class Rewards:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        # It may run on the thread of the loop itself, which must not wait for its own end.
-        loop = getattr(self, "_loop", None)
-        if loop is not None and not loop.is_closed() and not sys.is_finalizing():
-            asyncio.run_coroutine_threadsafe(_close_and_stop(self._rewards), loop)
-
     def _finish(self, work: Coroutine[Any, Any, Result]) -> Result:
         if self._loop is None:
             self._loop = _loop_on_a_thread()
+            self._forgotten = weakref.finalize(self, _close_and_stop, self._rewards, self._loop)
+            self._forgotten.atexit = False  # threads and workers end with the process
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         except KeyboardInterrupt:
             future.cancel()
             raise
+
+
+def _mappings(rows: Any) -> Iterator[dict[str, Any]]:
+    """Yield each row as a mapping of its own. Raises DataError where `rows` holds none."""
+    if hasattr(rows, "iterrows"):
+        rows = rows.to_dict("records")  # pandas
+    for method in ("to_pylist", "to_dicts"):  # pyarrow, polars
+        if hasattr(rows, method):
+            rows = getattr(rows, method)()
+    if isinstance(rows, Mapping | str) or not isinstance(rows, Iterable):
+        raise DataError(f"saw {rows!r:.80}; need a list of rows or a data frame")
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise DataError(f"{_ROWS} row {number}: saw {row!r:.80}; need a mapping with columns")
+        yield dict(row)
 
 
 def rows_of(
@@ -373,8 +388,13 @@ def _loop_on_a_thread() -> asyncio.AbstractEventLoop:
     return loop
 
 
-async def _close_and_stop(rewards: AsyncRewards) -> None:
-    try:
-        await rewards.close()
-    finally:
-        asyncio.get_running_loop().stop()
+def _close_and_stop(rewards: AsyncRewards, loop: asyncio.AbstractEventLoop) -> None:
+    """Close on the loop's thread, without waiting: the caller may be that thread."""
+
+    async def close() -> None:
+        try:
+            await rewards.close()
+        finally:
+            loop.stop()
+
+    asyncio.run_coroutine_threadsafe(close(), loop)

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import datasets
+import pandas
+import pyarrow
 import pytest
 
 import rmrl
@@ -201,6 +207,68 @@ def test_rows_that_cannot_be_scored_are_refused(folder: Path) -> None:
     with pytest.raises(ConfigError, match="gave no verdict on 2 of 2 trial responses"):
         broken.score(["p", "q"], ["x", "y"])
     broken.close()
+
+
+class PolarsFake:
+    """A frame of polars, which the tests do not install, as far as it is asked."""
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        return list(ROWS)
+
+
+ROWS = [{"prompt": "p", "response": "four"}, {"prompt": "q", "response": "x"}]
+FRAMES: dict[str, Callable[[], Any]] = {
+    "rows": lambda: ROWS,
+    "a generator": lambda: iter(ROWS),
+    "pandas": lambda: pandas.DataFrame(ROWS),
+    "pyarrow": lambda: pyarrow.Table.from_pylist(ROWS),
+    "datasets": lambda: datasets.Dataset.from_list(ROWS),
+    "polars": PolarsFake,
+}
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_rows_may_be_a_data_frame_or_a_table(folder: Path, name: str) -> None:
+    with Rewards(settings(folder)) as rewards:
+        table = rewards.score_rows(FRAMES[name]())
+    assert table["reward"] == [0.4, 0.1]
+    assert table["prompt"] == ["p", "q"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        (ROWS[0], "saw {'prompt': 'p', 'response': 'four'}; need a list of rows or a data frame"),
+        ("rows.jsonl", "saw 'rows.jsonl'; need a list of rows"),
+        (3, "saw 3; need a list of rows"),
+        ([ROWS[0], "x"], "rows row 1: saw 'x'; need a mapping"),
+    ],
+)
+def test_what_holds_no_rows_is_a_sentence(folder: Path, rows: Any, sentence: str) -> None:
+    with Rewards(settings(folder)) as rewards, pytest.raises(DataError, match=re.escape(sentence)):
+        rewards.score_rows(rows)
+
+
+def test_rewards_that_nobody_closes_end_in_silence(folder: Path) -> None:
+    """At the end of a process too, where a `__del__` finds modules without their contents."""
+    before = set(threading.enumerate())
+    rewards = Rewards(settings(folder))
+    rewards.score(["p"], ["x"])
+    (loop,) = (thread for thread in threading.enumerate() if thread.name == "rmrl-rewards")
+    assert loop not in before
+    del rewards
+    loop.join(300)
+    assert not loop.is_alive()
+    script = (
+        "from rmrl import Rewards\n"
+        f"rewards = Rewards({settings(folder)!r})\n"
+        "print(rewards.score(['p'], ['x'])['reward'])\n"
+        "import pandas, datasets\n"  # with these the object outlives the modules
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("[0.1]\n", "", 0)
 
 
 def test_missing_verdicts_are_a_warning_or_an_error(
