@@ -22,9 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rmrl.cluster.fake import FakeHost
 from rmrl.config.schema import RewardConfig
-from rmrl.inference.fake.reward_engine import FakeEngine
 from rmrl.inference.reward_engine_base import EngineSpec, GenerateRequest, PoolingRequest
 from rmrl.rewards.kinds.generative.reward import GenerativeReward
 from rmrl.rewards.residency import Residency, plan_engines
@@ -33,6 +31,8 @@ from rmrl.rewards.session.scorer import Scorer
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.tokenizer import load_tokenizer
 from rmrl.types import Prompt, Sampling
+from tests.support.fake_processes import FakeHost
+from tests.support.fake_reward_engine import FakeEngine
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (

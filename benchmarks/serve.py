@@ -43,6 +43,7 @@ import psutil
 
 from benchmarks.score_rows import RULES, WORKERS, made_up
 from benchmarks.serve_clients import Clients, Connection, Load, bodies_of
+from tests.support import fakes
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / ".models" / "ms-marco-minilm"
@@ -59,7 +60,7 @@ CASES = {
         "reward.models=[scalar]",
         f"reward.specs.scalar={{path: {MODEL}, kind: bradley_terry}}",
         "reward.engine.residency=resident",
-        "reward.engine.name=fake",
+        f"reward.engine.name={fakes.REWARD_ENGINE}",
         "reward.engine.kwargs={delay_s: 0.02}",
     ],
 }

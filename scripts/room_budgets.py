@@ -32,7 +32,7 @@ NOT_COUNTED = {
     tokenize.DEDENT,
     tokenize.ENDMARKER,
 }
-CHECK_NAMES = re.compile(r"check|problem|refus")
+CHECK_NAMES = re.compile(r"check(?!point)|problem|refus")
 """Names of functions whose lines count as checks, beside the lines of `raise`."""
 
 

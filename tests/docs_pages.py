@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rmrl.rewards.specs.spec import RewardSpec
 from tests.rewards.parts import adapter, checkpoint
+from tests.support import fakes
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -119,7 +120,7 @@ def on_fake_engines(spec: RewardSpec) -> RewardSpec:
 
     engines = {
         role: dataclasses.replace(
-            engine, name="fake", kwargs=fake(role), max_model_len=4096, pool=""
+            engine, name=fakes.REWARD_ENGINE, kwargs=fake(role), max_model_len=4096, pool=""
         )
         for role, engine in spec.engines.items()
     }

@@ -13,7 +13,6 @@ from rmrl.registry import Registry
 TRAIN_ENGINES: Registry[Backend | Callable[..., TrainEngine]] = Registry(
     "actor_rollout_ref.actor.strategy",
     {
-        "fake": "rmrl.backends.fsdp.backend:FAKE",
         "fsdp": "rmrl.backends.fsdp.backend:FSDP",
         "fsdp2": "rmrl.backends.fsdp.backend:FSDP",
         "megatron": "rmrl.backends.megatron.backend:MEGATRON",

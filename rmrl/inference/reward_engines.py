@@ -20,7 +20,6 @@ ENGINES: Registry[Callable[[EngineSpec], RewardEngine]] = Registry(
             "rmrl.inference.hf.sentence_transformers:SentenceTransformersEngine"
         ),
         "sglang": "rmrl.inference.sglang.reward_engine:SGLangEngine",
-        "fake": "rmrl.inference.fake.reward_engine:FakeEngine",
     },
 )
 

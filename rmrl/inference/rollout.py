@@ -15,7 +15,6 @@ ROLLOUT_ENGINES: Registry[Callable[[RolloutEngineSettings], RolloutEngine]] = Re
         "vllm": "rmrl.inference.vllm.rollout:VLLMRollout",
         "sglang": "rmrl.inference.sglang.rollout:SGLangRollout",
         "hf": "rmrl.inference.hf.rollout:HFRollout",
-        "fake": "rmrl.inference.fake.rollout:FakeRollout",
     },
 )
 

@@ -23,6 +23,7 @@ from rmrl.config.section import read_section, section_path
 from rmrl.config.typed import config_of
 from rmrl.config.yaml_file import read_yaml
 from rmrl.data.column_names import ColumnNames, column_names
+from rmrl.data.frames import mappings_of
 from rmrl.data.responses import AnsweredRow, answered, batches, groups_together
 from rmrl.data.rows import Row
 from rmrl.data.traces.table import as_row
@@ -109,7 +110,7 @@ class AsyncRewards:
     async def score_rows(
         self, rows: Iterable[Mapping[str, Any]], *, over_budget: str | None = None
     ) -> ScoreTable:
-        raw_rows = [as_row(row, f"{_ROWS} row {n}") for n, row in enumerate(_mappings(rows))]
+        raw_rows = [as_row(row, f"{_ROWS} row {n}") for n, row in enumerate(mappings_of(rows))]
         rows_of_data: list[Row] = []
         names: dict[str, None] = {}
         for number, row in enumerate(raw_rows):
@@ -267,21 +268,6 @@ class Rewards:
         except KeyboardInterrupt:
             future.cancel()
             raise
-
-
-def _mappings(rows: Any) -> Iterator[dict[str, Any]]:
-    """Yield each row as a mapping of its own. Raises DataError where `rows` holds none."""
-    if hasattr(rows, "iterrows"):
-        rows = rows.to_dict("records")  # pandas
-    for method in ("to_pylist", "to_dicts"):  # pyarrow, polars
-        if hasattr(rows, method):
-            rows = getattr(rows, method)()
-    if isinstance(rows, Mapping | str) or not isinstance(rows, Iterable):
-        raise DataError(f"saw {rows!r:.80}; need a list of rows or a data frame")
-    for number, row in enumerate(rows):
-        if not isinstance(row, Mapping):
-            raise DataError(f"{_ROWS} row {number}: saw {row!r:.80}; need a mapping with columns")
-        yield dict(row)
 
 
 def rows_of(

@@ -10,17 +10,18 @@ import pytest
 
 from rmrl.backends import TRAIN_ENGINES
 from rmrl.backends.base import ProcessSettings, TrainSettings
-from rmrl.backends.fake import TOY_TOKENS
 from rmrl.config.schema import ActorConfig, CriticConfig, ModelConfig, OptimConfig
 from rmrl.errors import CheckpointError, ConfigError
 from rmrl.types import Ragged, TrainBatch
+from tests.support import fakes
+from tests.support.fake_backend import TOY_TOKENS
 
 
 def engine(lr: float = 1.0):
     settings = TrainSettings(
         model=ModelConfig(path="toy"), actor=ActorConfig(optim=OptimConfig(lr=lr))
     )
-    return TRAIN_ENGINES["fake"](settings=settings, process=ProcessSettings())
+    return TRAIN_ENGINES[fakes.BACKEND](settings=settings, process=ProcessSettings())
 
 
 def batch(advantage: float = 1.0) -> TrainBatch:
@@ -62,8 +63,10 @@ def test_one_step_by_hand():
 
 
 def critic(**settings: object):
-    critic = CriticConfig(strategy="fake", ppo_epochs=1, optim=OptimConfig(lr=1.0), **settings)
-    return TRAIN_ENGINES["fake"](
+    critic = CriticConfig(
+        strategy=fakes.BACKEND, ppo_epochs=1, optim=OptimConfig(lr=1.0), **settings
+    )
+    return TRAIN_ENGINES[fakes.BACKEND](
         settings=TrainSettings(
             model=ModelConfig(path="toy"), actor=ActorConfig(), critic=critic, role="critic"
         ),

@@ -7,9 +7,12 @@ import pytest
 from rmrl.backends.row_assignment import RowAssignment, row_assignment
 from rmrl.config.schema import ActorConfig, FSDPConfig, MegatronConfig
 from rmrl.errors import ConfigError
+from tests.support import fakes
 
 
-@pytest.mark.parametrize("strategy", ["fsdp", "fsdp2", "fake", "tests.contracts.toy_parts:Ranked"])
+@pytest.mark.parametrize(
+    "strategy", ["fsdp", "fsdp2", fakes.BACKEND, "tests.contracts.toy_parts:Ranked"]
+)
 def test_sharded_training_gives_every_process_rows_of_its_own(strategy: str):
     made = row_assignment(ActorConfig(strategy=strategy), 3, section="actor_rollout_ref.actor")
     assert made == RowAssignment(share_of=(0, 1, 2), output_ranks=(0, 1, 2))

@@ -21,6 +21,7 @@ from rmrl.rewards.residency import Residency, plan_engines
 from rmrl.rewards.session.scorer import Scorer
 from rmrl.types import RewardBatch, ScoreResult, Scores
 from tests.rewards import parts
+from tests.support import fakes
 
 PAIRS = [(f"Q{i}?", f"{i} + 1 = {i + 1}\nA: {i + 1}") for i in range(10)]
 
@@ -39,7 +40,9 @@ def opened(tmp_path: Path) -> Callable[[RewardConfig], Scorer]:
     tokenizer = parts.chat_tokenizer(tmp_path)
 
     def made(config: RewardConfig) -> Scorer:
-        config.engine = dataclasses.replace(config.engine, name="fake", kwargs={"text": "7"})
+        config.engine = dataclasses.replace(
+            config.engine, name=fakes.REWARD_ENGINE, kwargs={"text": "7"}
+        )
         found = resolve(
             config,
             device="cpu",

@@ -14,6 +14,7 @@ from rmrl.config.load import compose_config
 from rmrl.config.schema import Config
 from tests.config.reference_lines import changed, typed
 from tests.config.stock_lines import BASE, STOCK
+from tests.support import fakes
 
 
 def line(name: str, **paths: object) -> list[str]:
@@ -36,7 +37,7 @@ def test_a_stock_line_trains_two_steps_of_fakes(name: str, tmp_path: Path):
     from tests.trainer.fake_run import FakeParts, fake_run, records, train_and_close
 
     config = composed(name)
-    config.actor_rollout_ref.actor.strategy = "fake"
+    config.actor_rollout_ref.actor.strategy = fakes.BACKEND
     run = fake_run(
         tmp_path,
         total_steps=2,

@@ -34,8 +34,9 @@ from tests.engine_models import write_llama
 from tests.engine_process import run_in_engine_process
 from tests.inference.rollout.sglang_server import Protocol
 from tests.rewards.remote.server import serving
+from tests.support import fakes
 
-FAST = ("fake", "sglang")
+FAST = (fakes.ROLLOUT, "sglang")
 TRAINED = ("hf", "vllm")
 """Engines that hold a model."""
 PROMPTS = [[(7 * i + 13 * n) % 200 + 4 for i in range(n)] for n in (5, 1, 40)]
@@ -72,7 +73,7 @@ def settings(name: str, path: str, kwargs: dict[str, Any]) -> RolloutEngineSetti
 def scenario(name: str, path: str, files: Sequence[str]) -> Found:
     """All that is found out about an engine. `files`: two sets of weights to publish."""
     with contextlib.ExitStack() as stack:
-        kwargs: dict[str, Any] = {"lengths": [20, 20]} if name == "fake" else {}
+        kwargs: dict[str, Any] = {"lengths": [20, 20]} if name == fakes.ROLLOUT else {}
         if name == "sglang":
             kwargs = {"base_url": stack.enter_context(serving(Protocol().answer)).url}
         return asyncio.run(_scenario(build_engine(name, settings(name, path, kwargs)), files))
@@ -305,7 +306,7 @@ def test_sleep_never_takes_more_memory(name: str, found: Any) -> None:
     )  # on CPU it has nowhere to move its weights, and its process goes on growing
     assert isinstance(awake, int)
     assert 0 <= found(name)["asleep 2 bytes"] <= awake + slack
-    if name in ("fake", "vllm"):
+    if name in (fakes.ROLLOUT, "vllm"):
         assert found(name)["asleep 2 bytes"] < awake
 
 
@@ -330,7 +331,7 @@ def test_refusals_say_what_to_do(
 
 
 def test_a_file_that_is_not_there(name: str, found: Any) -> None:
-    if name == "fake":  # it reads no files
+    if name == fakes.ROLLOUT:  # it reads no files
         assert "no weights" not in found(name)["errors"]
         return
     _, ours, said = found(name)["errors"]["no weights"]

@@ -35,6 +35,7 @@ from tests.engine_models import (
     write_llama_scorer,
     write_token_scorer,
 )
+from tests.support import fakes
 
 GIVEN: dict[str, Any] = {
     "dtype": "float32", "max_model_len": None, "max_num_seqs": 16, "max_num_batched_tokens": 1024, "tensor_parallel_size": 1,
@@ -237,7 +238,7 @@ def test_the_score_is_read_where_transformers_reads_it(
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_fake_engine_does_not_depend_on_the_batch(case: tuple[str, str, str]) -> None:
-    found = asked("fake", "nowhere", case)
+    found = asked(fakes.REWARD_ENGINE, "nowhere", case)
     assert all(found[way] == found["alone"] for way in WAYS)
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from rmrl.backends import TRAIN_ENGINES, backend_of
 from rmrl.backends.row_assignment import row_assignment
-from rmrl.cluster.fake import FakeProcess
 from rmrl.config.schema import ActorConfig, Config, FSDPConfig, ModelConfig, RewardConfig
 from rmrl.inference.engine_facts import engine_facts, rollout_facts
 from rmrl.inference.gpu_reserve import ENGINE_PROCESS_BYTES
@@ -31,6 +30,7 @@ from rmrl.trainer.check_layout import layout_problems
 from rmrl.trainer.plan import Extras, policy_claims, rollout_sleeps
 from rmrl.trainer.train_memory import offloads_state, state
 from tests.rewards.parts import JUDGE, chat_tokenizer, checkpoint, make_scorer, rows
+from tests.support.fake_processes import FakeProcess
 from tests.trainer.fake_run import FakeParts, fake_run, records, train_and_close
 
 PARTS = "tests.contracts.toy_parts"

@@ -11,7 +11,6 @@ import torch
 
 from rmrl.algorithms.descriptors import estimator, policy_loss
 from rmrl.backends.descriptor import Backend, RowAssignment, Sharding
-from rmrl.backends.fake import FakeTrainEngine
 from rmrl.config.schema.actor import ActorConfig, TrainedConfig
 from rmrl.config.schema.algorithm import AlgorithmConfig
 from rmrl.inference.reward_engine_base import EngineSpec, GenerateRequest, TextOutput
@@ -30,6 +29,7 @@ from rmrl.types import (
     ScoreItem,
     ScoreResult,
 )
+from tests.support.fake_backend import FakeTrainEngine
 
 
 @estimator(group=True, token_rewards=False)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from rmrl.cluster.fake import FakeHost
 from rmrl.config.load import compose_config
 from rmrl.config.schema import ScoreConfig
 from rmrl.offline.check_scoring import CheckedScoring, check_scoring
@@ -21,6 +20,8 @@ from rmrl.rewards.residency import Residency
 from rmrl.rewards.session.scorer import Scorer
 from tests.inputs import write_lines
 from tests.rewards import parts
+from tests.support import fakes
+from tests.support.fake_processes import FakeHost
 
 LENGTH = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
@@ -64,7 +65,7 @@ class Bench:
         )
         base = (
             "trainer.device=cpu",
-            "reward.engine.name=fake",
+            f"reward.engine.name={fakes.REWARD_ENGINE}",
             "reward.rule_workers=1",
             f"reward.functions_dir={self.folder}/functions",
         )

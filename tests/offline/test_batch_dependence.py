@@ -6,13 +6,14 @@ import dataclasses
 from collections.abc import Sequence
 
 from rmrl.data.responses import answered_rows
-from rmrl.inference.fake.reward_engine import FakeEngine
 from rmrl.inference.reward_engine_base import PoolingRequest, ValueOutput
 from rmrl.offline.batch_dependence import compared
 from rmrl.offline.response_rows import response_rows
 from rmrl.offline.show import for_looking, show
 from rmrl.types import ScoreResult
 from tests.offline.conftest import Bench
+from tests.support import fakes
+from tests.support.fake_reward_engine import FakeEngine
 
 
 class MovingEngine(FakeEngine):
@@ -78,8 +79,8 @@ def test_the_start_table_and_the_memory_plan_name_the_type(bench: Bench) -> None
     scalar = ("reward.models=[quality]", f"reward.specs.quality.path={bench.folder}/scalar-model")
     bench.checked(f"data.files={bench.rows('a')}", f"out={bench.folder}/s.jsonl", *scalar)
     notices = "\n".join(bench.notices)
-    assert "scalar-model (fake pooling, float32, auto)" in notices
-    assert "scalar-model fake/pooling float32, auto" in notices
+    assert f"scalar-model ({fakes.REWARD_ENGINE} pooling, float32, auto)" in notices
+    assert f"scalar-model {fakes.REWARD_ENGINE}/pooling float32, auto" in notices
 
 
 def test_verdicts_and_texts_that_changed_are_counted() -> None:

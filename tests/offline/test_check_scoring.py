@@ -13,6 +13,7 @@ from rmrl.errors import ConfigError, DataError
 from rmrl.offline import check_scoring as check
 from tests.inputs import rule
 from tests.offline.conftest import LENGTH, Bench
+from tests.support import fakes
 
 
 def test_all_problems_at_once(bench: Bench) -> None:
@@ -46,7 +47,7 @@ def test_what_rewards_and_first_rows_show_is_found_in_the_same_round(
 ) -> None:
     (bench.folder / "functions" / "raises.py").write_text(RAISES)
     monkeypatch.setattr(
-        "rmrl.inference.fake.reward_engine.FakeEngine.package", "not_there", raising=False
+        "tests.support.fake_reward_engine.FakeEngine.package", "not_there", raising=False
     )
     out = bench.folder / "there.jsonl"
     out.write_text("precious")
@@ -63,7 +64,10 @@ def test_what_rewards_and_first_rows_show_is_found_in_the_same_round(
     problems = "\n".join(caught.value.problems)
     assert "columns=['row']: give some of" in problems
     assert f"out={out} exists already" in problems
-    assert "reward.engine.name=fake needs the package not_there, which is not installed" in problems
+    assert (
+        f"reward.engine.name={fakes.REWARD_ENGINE} needs the package not_there, which is not installed"
+        in problems
+    )
     assert "reward 'server': no server answers at http://127.0.0.1:9/" in problems
     assert "reward 'near': row rows.jsonl:0 has no reference: ground_truth" in problems
     assert "reward 'raises' gave no verdict on 3 of 3 trial responses (user_error)" in problems

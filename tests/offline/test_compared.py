@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from rmrl.cluster.fake import FakeHost
 from rmrl.config.load import compose_config
 from rmrl.config.schema import CompareConfig
 from rmrl.errors import EngineLoadError
@@ -19,6 +18,7 @@ from rmrl.offline.check_scoring import CheckedScoring
 from rmrl.rewards.session.scorer import Scorer
 from tests.offline.conftest import Bench
 from tests.rewards import parts
+from tests.support.fake_processes import FakeHost
 
 SECTION = """
 models: {models}

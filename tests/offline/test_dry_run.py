@@ -18,6 +18,9 @@ JUDGE = (
     "reward.models=[length,judge,quality]",
 )
 
+NOT_STARTED = "reward.engine.name=hf"
+"""An engine, for dry runs, which start none."""
+
 
 def models(folder: Path) -> list[str]:
     """Tokenizers with a token per character."""
@@ -36,16 +39,16 @@ async def test_a_dry_run_counts_requests_and_shows_the_first_inputs(bench: Bench
         rows.append({"prompt": "What?", "response": text})
     data = write_lines(bench.folder / "rows.jsonl", rows)
     words = (f"data.files={data}", f"out={bench.folder}/s.jsonl", *JUDGE, *models(bench.folder))
-    checked = bench.checked(*words)
+    checked = bench.checked(*words, NOT_STARTED)
     before = sorted(bench.folder.rglob("*"))
     text = await dry_run(checked)
     assert sorted(bench.folder.rglob("*")) == before
     assert text.splitlines() == [
         "4 rows with 4 responses would be scored; nothing was started or written",
-        "  reward   is asked of          requests  tokens in  tokens out at most",
-        "  length   no model (rule)       4 calls          -                   -",
-        "  judge    judge-model (fake)          3         34                  48",
-        "  quality  scalar-model (fake)         3         88                   -",
+        "  reward   is asked of        requests  tokens in  tokens out at most",
+        "  length   no model (rule)     4 calls          -                   -",
+        "  judge    judge-model (hf)          3         34                  48",
+        "  quality  scalar-model (hf)         3         88                   -",
         "",
         "first input of judge:",
         "  | What? four",
@@ -68,7 +71,9 @@ def test_a_dry_run_counts_what_a_job_asks(bench: Bench) -> None:
 
 async def test_a_long_file_is_estimated_from_its_first_responses(bench: Bench) -> None:
     data = bench.rows(*["four"] * 400)
-    checked = bench.checked(f"data.files={data}", *JUDGE, *models(bench.folder), needs_out=False)
+    checked = bench.checked(
+        f"data.files={data}", *JUDGE, *models(bench.folder), NOT_STARTED, needs_out=False
+    )
     lines = (await dry_run(checked)).splitlines()
     assert lines[0].startswith("400 rows with 400 responses")
     rule, judge = lines[2:4]
@@ -92,6 +97,7 @@ async def test_a_dry_run_of_a_group_judge_and_a_server(
         f"data.files={data}",
         "reward.models=[pairs,far]",
         "reward.specs.pairs.kind=group",
+        NOT_STARTED,
         f"reward.specs.pairs.path={bench.folder}/judge-model",
         'reward.specs.far={kind: generative, rubric: "Is it right?"}',
         f"reward.specs.far.server={server}",
@@ -103,7 +109,7 @@ async def test_a_dry_run_of_a_group_judge_and_a_server(
     pairs, far, rate = text.splitlines()[2:5]
     # three pairs in two orders; the lone response to the other prompt has nothing to be compared
     # with
-    assert pairs.split()[:4] == ["pairs", "judge-model", "(fake)", "6"]
+    assert pairs.split()[:4] == ["pairs", "judge-model", "(hf)", "6"]
     assert far.split()[:5] == ["far", "big", "at", "127.0.0.1", "4"]
     assert rate == "far: at least 4 s, by its 60 requests a minute"
     assert "  | [user] The text between" in text

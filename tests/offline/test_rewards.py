@@ -210,7 +210,7 @@ def test_rows_that_cannot_be_scored_are_refused(folder: Path) -> None:
 
 
 class PolarsFake:
-    """A frame of polars, which the tests do not install, as far as it is asked."""
+    """A frame as polars has it, which is not installed here."""
 
     def to_dicts(self) -> list[dict[str, Any]]:
         return list(ROWS)
@@ -241,7 +241,7 @@ def test_rows_may_be_a_data_frame_or_a_table(folder: Path, name: str) -> None:
         (ROWS[0], "saw {'prompt': 'p', 'response': 'four'}; need a list of rows or a data frame"),
         ("rows.jsonl", "saw 'rows.jsonl'; need a list of rows"),
         (3, "saw 3; need a list of rows"),
-        ([ROWS[0], "x"], "rows row 1: saw 'x'; need a mapping"),
+        ([ROWS[0], "x"], "row 1: saw 'x'; need a mapping"),
     ],
 )
 def test_what_holds_no_rows_is_a_sentence(folder: Path, rows: Any, sentence: str) -> None:
@@ -250,7 +250,7 @@ def test_what_holds_no_rows_is_a_sentence(folder: Path, rows: Any, sentence: str
 
 
 def test_rewards_that_nobody_closes_end_in_silence(folder: Path) -> None:
-    """At the end of a process too, where a `__del__` finds modules without their contents."""
+    """When a process ends, too, where a `__del__` finds emptied modules."""
     before = set(threading.enumerate())
     rewards = Rewards(settings(folder))
     rewards.score(["p"], ["x"])

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rmrl.cluster.fake import FakeHost
 from rmrl.errors import EngineLostError
 from rmrl.offline.check_scoring import CheckedScoring
 from rmrl.offline.scored_responses import responses
 from tests.inputs import read_lines, write_lines
 from tests.offline.conftest import Bench
+from tests.support.fake_processes import FakeHost
 
 
 def test_every_row_gets_its_columns(bench: Bench) -> None:

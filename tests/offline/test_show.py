@@ -8,6 +8,7 @@ from rmrl.data.responses import answered_rows
 from rmrl.offline.response_rows import response_rows
 from rmrl.offline.show import for_looking, show
 from tests.offline.conftest import Bench
+from tests.support import fakes
 
 
 async def shown(bench: Bench, *overrides: str) -> str:
@@ -57,7 +58,7 @@ async def test_criteria_have_a_line_each(bench: Bench) -> None:
         f"reward.specs.careful.path={bench.folder}/judge-model",
         "reward.specs.careful.kind=rubric",
         "reward.specs.careful.criteria=[{text: right, choices: [N, Y], name: right}]",
-        "reward.specs.careful.engine.name=fake",
+        f"reward.specs.careful.engine.name={fakes.REWARD_ENGINE}",
         "+reward.specs.careful.engine.kwargs.choice_logprobs={}",
     )
     assert "Criterion:\n  | right\n" in text

@@ -10,10 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rmrl.cluster.fake import FakeHost
 from rmrl.config.schema import RewardConfig
 from rmrl.errors import ConfigError
-from rmrl.inference.fake.reward_engine import FakeEngine
 from rmrl.inference.reward_engine_base import (
     EngineSpec,
     GenerateRequest,
@@ -30,9 +28,12 @@ from rmrl.rewards.session.scorer import Scorer
 from rmrl.rewards.specs.spec import OnMissing, RewardSpec
 from rmrl.types import Prompt, RewardBatch, Sampling, ScoreItem
 from tests.patience import PATIENCE_S
+from tests.support import fakes
+from tests.support.fake_processes import FakeHost
+from tests.support.fake_reward_engine import FakeEngine
 
 ENGINE = EngineSpec(
-    path="/models/judge", runner="generate", name="fake", dtype="bfloat16", max_model_len=None, max_num_seqs=8, max_num_batched_tokens=512,
+    path="/models/judge", runner="generate", name=fakes.REWARD_ENGINE, dtype="bfloat16", max_model_len=None, max_num_seqs=8, max_num_batched_tokens=512,
     tensor_parallel_size=1, gpu_memory_utilization=0.5, kv_cache_bytes=1, device="cpu", threads=1,
 )  # fmt: skip
 

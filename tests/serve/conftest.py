@@ -11,7 +11,6 @@ from typing import Any
 import httpx
 import pytest
 
-from rmrl.cluster.fake import FakeHost
 from rmrl.config.load import compose_config
 from rmrl.config.schema import ServeConfig
 from rmrl.rewards.session.scorer import Scorer
@@ -20,6 +19,8 @@ from rmrl.serve.check_serve import check_serve
 from rmrl.serve.checked import CheckedServer
 from rmrl.serve.service import Service
 from tests.offline.conftest import Bench, bench, tokenizer
+from tests.support import fakes
+from tests.support.fake_processes import FakeHost
 
 __all__ = ["bench", "tokenizer"]
 
@@ -36,7 +37,7 @@ class Served:
         """The rule `length` unless the overrides name other models."""
         base = [
             "trainer.device=cpu",
-            "reward.engine.name=fake",
+            f"reward.engine.name={fakes.REWARD_ENGINE}",
             "reward.rule_workers=1",
             f"reward.functions_dir={self.bench.folder}/functions",
         ]

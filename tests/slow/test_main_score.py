@@ -16,6 +16,7 @@ import pytest
 
 from tests.inputs import read_lines
 from tests.rewards.parts import checkpoint
+from tests.support import fakes
 from tests.test_main_score import REPOSITORY, arguments, tmp
 from tests.trainer.job import descendants, still_running, wait_for
 
@@ -49,7 +50,7 @@ def fake_judge(tmp: Path, **script: Any) -> dict[str, str]:
     return {
         "reward.models": "[quality]",
         "reward.specs.quality.path": str(folder),
-        "reward.engine.name": "fake",
+        "reward.engine.name": fakes.REWARD_ENGINE,
         "reward.engine.kwargs": f"{{{kwargs}}}",
         "data.batch_size": "1",
     }

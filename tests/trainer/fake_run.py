@@ -20,14 +20,12 @@ from rmrl.algorithms import estimator_named
 from rmrl.algorithms.kl import KLController
 from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.worker import TrainWorker
-from rmrl.cluster.fake import FakeHost, FakeProcess
 from rmrl.cluster.file_broadcast import NodeFiles
 from rmrl.cluster.worker_group import WorkerGroup
 from rmrl.config.schema import Config
 from rmrl.data.dataset import PromptTable, load_prompts
 from rmrl.data.write import write_rows
 from rmrl.errors import EngineLostError
-from rmrl.inference.fake.rollout import FakeRollout
 from rmrl.inference.rollout_base import RolloutEngineSettings
 from rmrl.rewards.dropins.dropin import FunctionSource
 from rmrl.rewards.residency import Residency
@@ -50,6 +48,9 @@ from rmrl.trainer.rollouts import RolloutPool
 from rmrl.trainer.run import Run
 from rmrl.trainer.throughput import Throughput
 from tests.patience import PATIENCE_S
+from tests.support import fakes
+from tests.support.fake_processes import FakeHost, FakeProcess
+from tests.support.fake_rollout import FakeRollout
 
 PARITY = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
@@ -95,8 +96,8 @@ def small_config(folder: Path, **changed: Any) -> Config:
     )
     part = config.actor_rollout_ref
     part.model.path = "toy"
-    part.actor.strategy, part.actor.ppo_mini_batch_size, part.actor.optim.lr = "fake", 4, 2.0
-    part.rollout.name, part.rollout.n = "fake", 4
+    part.actor.strategy, part.actor.ppo_mini_batch_size, part.actor.optim.lr = fakes.BACKEND, 4, 2.0
+    part.rollout.name, part.rollout.n = fakes.ROLLOUT, 4
     config.reward.models, config.reward.max_missing = ["parity"], 1.0
     config.trainer.logger, config.trainer.default_local_dir = ["jsonl"], str(folder / "run")
     for key, value in changed.items():
@@ -136,7 +137,7 @@ def prompts(config: Config, *, split: str = "train", count: int = 16) -> PromptT
 
 
 def rollout_engine(*, replica: int = 0, **script: Any) -> FakeProcess:
-    """A started fake engine. `script`: see rmrl.inference.fake.rollout."""
+    """A started fake engine. `script`: see tests.support.fake_rollout."""
     settings = RolloutEngineSettings.of(
         Config().actor_rollout_ref.rollout,
         path="toy",

@@ -7,9 +7,9 @@ import asyncio
 
 import pytest
 
-from rmrl.cluster.fake import FakeHost
 from rmrl.trainer.allocations import all_or_none
 from rmrl.trainer.start_rollouts import spread
+from tests.support.fake_processes import FakeHost
 
 ECHO = "tests.trainer.test_allocations:Echo"
 

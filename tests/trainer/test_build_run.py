@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from rmrl.cluster.fake import FakeHost
 from rmrl.config.schema import Config
 from rmrl.rewards.residency import Budget, Residency, Room, plan_engines, sized
 from rmrl.trainer.build_run import _compare_asleep, _load_resident
@@ -16,6 +15,7 @@ from rmrl.trainer.plan import rollout_asleep_bytes
 from rmrl.trainer.rollouts import RolloutPool
 from tests.patience import PATIENCE_S
 from tests.rewards.residency.test_residency import engine, scalar
+from tests.support.fake_processes import FakeHost
 from tests.trainer.fake_run import rollout_engine
 
 GIB = 2**30

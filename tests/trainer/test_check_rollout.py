@@ -8,6 +8,7 @@ from rmrl.inference.engine_facts import rollout_facts
 from rmrl.inference.rollout import ROLLOUT_ENGINES
 from rmrl.trainer.check_rollout import rollout_problems
 from tests.config.test_check import config_with
+from tests.support import fakes
 
 ROLLOUT = "actor_rollout_ref.rollout"
 OVERRIDES = {"actor_rollout_ref.model.override_config": {"rope_theta": 1.0}}
@@ -100,4 +101,4 @@ def test_engine_arguments_follow_from_other_settings():
         "hf_overrides": {"rope_theta": 1.0},
         "weight_transfer_config": {"backend": "ipc"},
     }
-    assert rollout_facts("fake").derived_arguments({"rope_theta": 1.0}, "auto") == {}
+    assert rollout_facts(fakes.ROLLOUT).derived_arguments({"rope_theta": 1.0}, "auto") == {}

@@ -15,6 +15,7 @@ from rmrl.trainer.check_strategy import (
 )
 from tests.config.test_check import config_with
 from tests.packages import hide
+from tests.support import fakes
 
 
 def problems(config: Config) -> list[str]:
@@ -98,7 +99,7 @@ def test_energies_need_a_backend_that_states_them():
     of_ones_own = {"actor_rollout_ref.actor.strategy": "tests.contracts.toy_parts:Ranked"}
     energies = {"algorithm.adv_estimator": "optimal_token_baseline"}
     assert problems(config_with(**of_ones_own)) == []
-    for strategy in ("fsdp", "fsdp2", "megatron", "fake"):
+    for strategy in ("fsdp", "fsdp2", "megatron", fakes.BACKEND):
         assert problems(config_with(**energies, **{f"{ACTOR}.strategy": strategy})) == []
     (problem,) = problems(config_with(**energies, **of_ones_own))
     assert "actor.strategy=tests.contracts.toy_parts:Ranked does not state" in problem

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 from rmrl.backends.memory import PhaseMemory
-from rmrl.cluster.fake import FakeProcess
 from rmrl.cluster.worker_group import WorkerGroup
 from rmrl.errors import CheckpointError, EngineLostError, Interrupted
 from rmrl.signals import stopping_after_step
@@ -32,6 +31,7 @@ from rmrl.trainer.policy import Models, TrainedModel, TrainGroup
 from rmrl.trainer.run import Run
 from rmrl.trainer.throughput import Throughput
 from tests.patience import PATIENCE_S
+from tests.support.fake_processes import FakeProcess
 from tests.trainer.fake_run import (
     NOTHING,
     FakeParts,

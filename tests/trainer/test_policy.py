@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from rmrl.backends.row_assignment import RowAssignment, row_assignment
-from rmrl.cluster.fake import FakeProcess
 from rmrl.cluster.worker_group import WorkerGroup
 from rmrl.config.schema import ActorConfig, MegatronConfig
 from rmrl.errors import EngineLostError
 from rmrl.trainer.policy import Models, TrainedModel, TrainGroup
 from rmrl.types import Metrics, Ragged, TrainBatch
 from tests.patience import PATIENCE_S
+from tests.support.fake_processes import FakeProcess
 from tests.trainer.fake_run import small_config, train_worker
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from rmrl.cluster.actors import AsyncProcess
 from rmrl.cluster.devices import cpu_devices
-from rmrl.cluster.fake import FakeProcess
 from rmrl.cluster.progress_deadline import with_progress
 from rmrl.config.schema import Config, RewardConfig
 from rmrl.errors import EngineLostError, StallError
@@ -31,6 +30,7 @@ from rmrl.trainer.run import Run
 from rmrl.types import Sampling
 from tests.patience import PATIENCE_S
 from tests.rewards.parts import adapter, checkpoint, engine
+from tests.support.fake_processes import FakeProcess
 from tests.trainer.fake_run import (
     Characters,
     FakeParts,

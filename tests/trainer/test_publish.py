@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from rmrl.cluster.fake import FakeProcess
 from rmrl.cluster.file_broadcast import NodeFiles, Relay
 from rmrl.cluster.worker_group import WorkerGroup
 from rmrl.errors import EngineLostError, InfrastructureError
@@ -21,6 +20,7 @@ from rmrl.trainer.policy import TrainedModel, TrainGroup
 from rmrl.trainer.publish import Publisher, TransferPublisher
 from rmrl.trainer.rollouts import RolloutPool
 from tests.patience import PATIENCE_S
+from tests.support.fake_processes import FakeProcess
 from tests.trainer.fake_run import rollout_engine, small_config, train_worker
 
 HERE = "a" * 56

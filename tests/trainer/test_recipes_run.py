@@ -18,6 +18,7 @@ from rmrl.config.check import config_problems
 from rmrl.config.load import compose_config, shipped
 from rmrl.config.schema import Config
 from rmrl.registry import Registry
+from tests.support import fakes
 from tests.trainer.fake_run import FakeParts, fake_run, records, train_and_close
 
 RECIPES = sorted(file.stem for file in (shipped("configs") / "recipe").glob("*.yaml"))
@@ -95,7 +96,7 @@ def small(name: str) -> Config:
     """The recipe at small sizes: its groups and its number of updates a step stay."""
     config = compose_config([f"+recipe={name}", f"data.train_batch_size={PROMPTS}"])
     actor = config.actor_rollout_ref.actor
-    actor.strategy, actor.optim.lr, config.critic.optim.lr = "fake", 0.5, 0.05
+    actor.strategy, actor.optim.lr, config.critic.optim.lr = fakes.BACKEND, 0.5, 0.05
     actor.ppo_mini_batch_size = PROMPTS if actor.ppo_mini_batch_size == PROMPTS else PROMPTS // 2
     return config
 

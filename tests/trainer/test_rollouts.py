@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from rmrl.cluster.fake import FakeProcess
 from rmrl.errors import EngineLostError, InfrastructureError
 from rmrl.trainer.rollouts import RolloutPool
 from rmrl.types import Prompt, Rollouts, Sampling
 from tests.patience import PATIENCE_S
+from tests.support.fake_processes import FakeProcess
 from tests.trainer.fake_run import dying, rollout_engine
 
 PROMPTS = [

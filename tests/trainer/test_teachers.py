@@ -16,7 +16,6 @@ import torch
 from safetensors.torch import load_file
 
 from rmrl.algorithms.kl import KLController
-from rmrl.backends.fake import TOY_TOKENS, WEIGHT_NAME
 from rmrl.config.schema import AlgorithmConfig, KLControlConfig
 from rmrl.rewards.kinds.teacher.reward import TeacherReward
 from rmrl.rewards.residency import Residency, plan_engines
@@ -28,6 +27,7 @@ from rmrl.trainer.scored_rollouts import concatenate
 from rmrl.trainer.teachers import teacher_token_rewards
 from rmrl.types import Ragged, TeacherTokens
 from tests.rewards.parts import engine, fake_host
+from tests.support.fake_backend import TOY_TOKENS, WEIGHT_NAME
 from tests.trainer.fake_run import fake_run, records, rule, small_config, train_and_close
 from tests.trainer.test_batches import rewards, rollouts, sampled, scored
 

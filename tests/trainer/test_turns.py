@@ -11,7 +11,6 @@ import torch
 from rmrl.algorithms import aggregate
 from rmrl.algorithms.kl import KLController
 from rmrl.backends.base import ProcessSettings, TrainSettings
-from rmrl.backends.fake import FakeTrainEngine
 from rmrl.config.schema import (
     ActorConfig,
     AlgorithmConfig,
@@ -34,6 +33,7 @@ from rmrl.trainer.loss_weights import mask_truncated, weighted_mini_batches
 from rmrl.trainer.step_rewards import step_token_rewards
 from rmrl.turns import Branch, ResponseTurn
 from rmrl.types import Prompt, Ragged, Response, Rollouts, Step
+from tests.support.fake_backend import FakeTrainEngine
 from tests.trainer.test_batches import rewards, sampled, scored
 
 PROMPT = Prompt(id="p:0", messages=[{"role": "user", "content": "x"}], token_ids=(10, 20))

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rmrl.backends.fake import WEIGHT_NAME
-from rmrl.cluster.fake import FakeProcess
 from rmrl.config.schema.reward import RewardMonitorConfig
-from rmrl.inference.fake.rollout import FakeRollout
 from rmrl.inference.weights.file import read_weights
 from rmrl.rewards.session.monitor import Monitor
 from rmrl.rewards.specs.spec import Watch
 from rmrl.types import Generation, Sampling
+from tests.support.fake_backend import WEIGHT_NAME
+from tests.support.fake_processes import FakeProcess
+from tests.support.fake_rollout import FakeRollout
 from tests.trainer.fake_run import (
     FakeParts,
     fake_run,

@@ -31,11 +31,10 @@ class ShardedMemory(Replicated):
         return State(weights=size, gradients=size, optimizer=size * 2)
 
     def frozen_bytes(self, model: ModelConfig, trained: TrainedConfig, processes: int) -> int:  # noqa: ARG002
-        fsdp = trained.fsdp_config
-        return parameter_count(str(model.path)) * _bytes(fsdp.param_dtype or fsdp.model_dtype)
+        return parameter_count(str(model.path)) * _bytes(_computed_in(trained))
 
     def gathered(self, trained: TrainedConfig) -> int:
-        return _bytes(trained.fsdp_config.param_dtype or trained.fsdp_config.model_dtype)
+        return _bytes(_computed_in(trained))
 
     def activation_shares(self, trained: TrainedConfig, processes: int) -> tuple[int, int]:  # noqa: ARG002
         return trained.fsdp_config.ulysses_sequence_parallel_size, 1
@@ -56,12 +55,13 @@ class ShardedMemory(Replicated):
         )
 
 
+def _computed_in(trained: TrainedConfig) -> str:
+    fsdp = trained.fsdp_config
+    return fsdp.param_dtype or fsdp.model_dtype
+
+
 def _bytes(dtype: str) -> int:
     return _DTYPE_BYTES.get(dtype, 4)
-
-
-def _model_dtype(trained: TrainedConfig) -> str:
-    return trained.fsdp_config.model_dtype
 
 
 def mesh_problem(section: str, fsdp_size: int, processes: int) -> str:
@@ -129,8 +129,7 @@ def _sharing_problems(sharding: Sharding) -> Iterator[str]:
     from rmrl.models.loading import torch_dtype
     from rmrl.models.packing import sharing_problem  # imports torch
 
-    fsdp = sharding.trained.fsdp_config
-    dtype = torch_dtype(fsdp.param_dtype or fsdp.model_dtype, key=f"{sharding.section}.fsdp_config")
+    dtype = torch_dtype(_computed_in(sharding.trained), key=f"{sharding.section}.fsdp_config")
     problem = sharing_problem(sharding.model, device=sharding.device, dtype=dtype)
     if problem:
         yield f"{setting} {problem}"
@@ -163,17 +162,10 @@ FSDP = Backend(
     engine="rmrl.backends.fsdp.engine:FSDPEngine",
     energies=True,
     memory=ShardedMemory(),
-    saved_dtype=_model_dtype,
+    saved_dtype=lambda trained: trained.fsdp_config.model_dtype,
     reads=("fsdp_config",),
     row_assignment=_row_assignment,
     problems=_shape_problems,
     settings_problems=_settings_problems,
     model_problems=_model_problems,
-)
-FAKE = Backend(
-    engine="rmrl.backends.fake:FakeTrainEngine",
-    energies=True,
-    memory=ShardedMemory(),
-    saved_dtype=_model_dtype,
-    reads=("fsdp_config",),
 )

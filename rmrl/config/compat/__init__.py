@@ -22,7 +22,7 @@ GROUPS = frozenset(
 """verl's groups of configuration files."""
 _CORRECTION = "algorithm.rollout_correction"
 SHARED: Mapping[str, tuple[str, ...]] = {
-    "actor_rollout_ref.rollout.name": ("vllm", "sglang", "hf", "fake"),
+    "actor_rollout_ref.rollout.name": ("vllm", "sglang", "hf"),
     "algorithm.filter_groups.metric": ("acc", "score", "reward"),
     "trainer.device": ("auto", "cuda", "cpu"),
     f"{_CORRECTION}.rollout_rs": ("token", "sequence", "geometric"),

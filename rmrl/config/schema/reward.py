@@ -15,7 +15,7 @@ class RewardEngineConfig:
     them."""
 
     name: str = "vllm"
-    """vllm, sglang, sentence_transformers, hf (reference implementation) or fake (tests)."""
+    """vllm, sglang, sentence_transformers, hf (reference implementation), or module:name."""
     dtype: str = "auto"
     """Compute type: auto, float32, bfloat16 or float16. auto: the type in which the checkpoint
     stores most bytes. On CPU, auto is float32 for float16 checkpoints, for scoring and embedding

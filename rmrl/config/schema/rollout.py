@@ -69,7 +69,7 @@ class VerifiersConfig:
 @dataclass(kw_only=True, slots=True)
 class RolloutConfig:
     name: str = "vllm"
-    """Rollout engine: vllm, sglang, hf (reference, slow) or fake (tests)."""
+    """Rollout engine: vllm, sglang, hf (reference, slow), or module:name."""
     source: str = choice("prompts", among=("prompts", "verifiers"))
     """What plays a response: prompts (one turn for each prompt), or verifiers (an environment)."""
     verifiers: VerifiersConfig = field(default_factory=VerifiersConfig)

@@ -12,6 +12,7 @@ from rmrl.inference.rollout_base import (
     sample_seed,
 )
 from rmrl.interfaces import RolloutEngine
+from tests.support import fakes
 
 DECIDED = {
     "path": "m",
@@ -25,10 +26,10 @@ DECIDED = {
 
 def test_settings_take_the_section_and_what_others_decide() -> None:
     config = RolloutConfig(
-        name="fake",
+        name=fakes.ROLLOUT,
         dtype="float32",
         seed=4,
-        engine_kwargs={"fake": {"text": "x"}, "vllm": {"block_size": 32}},
+        engine_kwargs={fakes.ROLLOUT: {"text": "x"}, "vllm": {"block_size": 32}},
     )
     settings = RolloutEngineSettings.of(config, **DECIDED)
     assert (settings.dtype, settings.seed, settings.path, settings.max_model_len) == (

@@ -5,17 +5,18 @@ import pytest
 
 from rmrl.config.schema.rollout import RolloutConfig
 from rmrl.errors import InfrastructureError
-from rmrl.inference.fake.rollout import FakeRollout
 from rmrl.inference.rollout import build_engine
 from rmrl.inference.rollout_base import RolloutEngineSettings
 from rmrl.types import Generation, Sampling
+from tests.support import fakes
+from tests.support.fake_rollout import FakeRollout
 
 PROMPTS = [[1, 2], [3]]
 
 
 async def started(**kwargs: Any) -> FakeRollout:
     settings = RolloutEngineSettings.of(
-        RolloutConfig(name="fake", engine_kwargs={"fake": kwargs}),
+        RolloutConfig(name=fakes.ROLLOUT, engine_kwargs={fakes.ROLLOUT: kwargs}),
         path="m",
         tokenizer=None,
         device="cpu",
@@ -23,7 +24,7 @@ async def started(**kwargs: Any) -> FakeRollout:
         max_model_len=64,
         trust_remote_code=False,
     )
-    engine = build_engine("fake", settings)
+    engine = build_engine(fakes.ROLLOUT, settings)
     assert isinstance(engine, FakeRollout)
     await engine.start()
     return engine

@@ -20,6 +20,7 @@ from rmrl.models.adapter_inspect import Adapter
 from rmrl.types import Sampling
 from tests.engine_models import write_adapter, write_llama, write_llama_scorer, write_tokenizer
 from tests.packages import hide
+from tests.support import fakes
 
 GIVEN: dict[str, Any] = {
     "dtype": "float32", "max_model_len": 512, "max_num_seqs": 16, "max_num_batched_tokens": 1024, "tensor_parallel_size": 1,
@@ -229,7 +230,7 @@ def test_an_adapter_of_another_class_of_model_is_no_silent_base(
 
 def test_the_fake_engine_follows_the_script_of_an_adapter() -> None:
     script = {"value": 1.0, "text": "no", "adapters": {"kind": {"value": 2.0, "text": "yes"}}}
-    fake = dataclasses.replace(spec(Path("m"), "generate", "fake"), kwargs=script)
+    fake = dataclasses.replace(spec(Path("m"), "generate", fakes.REWARD_ENGINE), kwargs=script)
     engine = build_engine(fake)
     engine.start()
     texts = engine.generate([GenerateRequest((1,), FIRST, adapter=a) for a in ("", "/x/kind")])

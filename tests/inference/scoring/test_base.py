@@ -16,9 +16,10 @@ from rmrl.inference.reward_engine_base import (
 )
 from rmrl.inference.reward_engines import ENGINES
 from rmrl.types import Sampling
+from tests.support import fakes
 
 GIVEN: dict[str, Any] = {
-    "runner": "pooling", "name": "fake", "dtype": "float32", "max_model_len": None, "max_num_seqs": 4, "max_num_batched_tokens": 64,
+    "runner": "pooling", "name": fakes.REWARD_ENGINE, "dtype": "float32", "max_model_len": None, "max_num_seqs": 4, "max_num_batched_tokens": 64,
     "tensor_parallel_size": 1, "gpu_memory_utilization": 0.5, "kv_cache_bytes": 2**20, "device": "cpu", "threads": 1,
 }  # fmt: skip
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError
-from rmrl.inference.fake.reward_engine import EXIT_CODE, token_value
 from rmrl.inference.reward_engine_base import (
     FAILURES,
     EmbedRequest,
@@ -18,6 +17,8 @@ from rmrl.inference.reward_engine_base import (
 )
 from rmrl.inference.reward_engines import build_engine
 from rmrl.types import Sampling
+from tests.support import fakes
+from tests.support.fake_reward_engine import EXIT_CODE, token_value
 
 
 def started(**kwargs: Any) -> RewardEngine:
@@ -30,7 +31,7 @@ def fake_spec(**kwargs: Any) -> EngineSpec:
     return EngineSpec(
         path="nowhere",
         runner="pooling",
-        name="fake",
+        name=fakes.REWARD_ENGINE,
         dtype="float32",
         max_model_len=None,
         max_num_seqs=4,
@@ -191,7 +192,7 @@ def test_failures_on_request() -> None:
 def test_death_on_request() -> None:
     code = (
         "from rmrl.inference.reward_engines import build_engine, EngineSpec\nengine ="
-        " build_engine(EngineSpec(path='x', runner='pooling', name='fake', dtype='f',"
+        f" build_engine(EngineSpec(path='x', runner='pooling', name='{fakes.REWARD_ENGINE}', dtype='f',"
         " max_model_len=9, max_num_seqs=1, max_num_batched_tokens=1, tensor_parallel_size=1,"
         " gpu_memory_utilization=0.5, kv_cache_bytes=0, device='cpu', threads=1,"
         " kwargs={'die_on_call': 2}))\nengine.start(); engine.classify([]); engine.classify([])"

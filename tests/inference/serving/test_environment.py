@@ -36,7 +36,7 @@ def test_what_the_user_set_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_heavy_is_imported() -> None:
     modules = (
         "rmrl.inference.environment, rmrl.inference.vllm.arguments, rmrl.inference.reward_engines,"
-        " rmrl.inference.fake.reward_engine, rmrl.inference.rollout, rmrl.inference.fake.rollout"
+        " tests.support.fake_reward_engine, rmrl.inference.rollout, tests.support.fake_rollout"
     )
     code = (
         f"import {modules}, sys; sys.exit(bool({{'torch', 'vllm', 'transformers', 'ray'}} &"

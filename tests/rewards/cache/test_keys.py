@@ -22,9 +22,10 @@ from rmrl.inference.reward_engine_base import (
 from rmrl.rewards.cache.keys import _canonical, checkpoint_identity, request_key, scorer_key
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.types import Sampling
+from tests.support import fakes
 
 ENGINE = EngineSpec(
-    path="judge", runner="generate", name="fake", dtype="bfloat16", max_model_len=None, max_num_seqs=8, max_num_batched_tokens=512,
+    path="judge", runner="generate", name=fakes.REWARD_ENGINE, dtype="bfloat16", max_model_len=None, max_num_seqs=8, max_num_batched_tokens=512,
     tensor_parallel_size=1, gpu_memory_utilization=0.5, kv_cache_bytes=1, device="cpu", threads=1,
 )  # fmt: skip
 SERVER = HTTPSpec(

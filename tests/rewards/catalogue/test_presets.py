@@ -28,6 +28,7 @@ from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import ScoreResult
 from tests.engine_models import write_gated_scorer
 from tests.rewards.parts import checkpoint, rows, scored
+from tests.support import fakes
 
 ROOT = Path(__file__).resolve().parents[3]
 SKYWORK = "skywork-reward-v2-qwen3-0.6b"
@@ -248,7 +249,10 @@ def test_rmrl_show_lists_the_catalogue(
 async def judged(name: str, text: str, tokenizer: Any, *, truth: str | None = "1", **script: Any):
     spec = one(f"preset:{name}")
     engine = dataclasses.replace(
-        spec.engines["main"], name="fake", kwargs={"text": text, **script}, max_model_len=50_000
+        spec.engines["main"],
+        name=fakes.REWARD_ENGINE,
+        kwargs={"text": text, **script},
+        max_model_len=50_000,
     )
     batch = await scored(
         [dataclasses.replace(spec, engines={"main": engine})],

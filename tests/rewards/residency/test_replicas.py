@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from rmrl.cluster.fake import FakeHost, FakeProcess
 from rmrl.errors import EngineLostError, InfrastructureError
 from rmrl.inference.reward_engine_base import EmbedRequest, GenerateRequest, PoolingRequest
 from rmrl.rewards.residency.replicas import (
@@ -21,6 +20,7 @@ from rmrl.rewards.residency.replicas import (
 )
 from rmrl.types import Sampling
 from tests.patience import PATIENCE_S
+from tests.support.fake_processes import FakeHost, FakeProcess
 
 
 class Echo:

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
-from rmrl.cluster.fake import FakeHost, FakeProcess
 from rmrl.errors import (
     ConfigError,
     EngineLoadError,
@@ -39,12 +38,14 @@ from rmrl.rewards.residency import (
 )
 from rmrl.rewards.specs.spec import RewardSpec
 from tests.patience import PATIENCE_S, expires
+from tests.support import fakes
+from tests.support.fake_processes import FakeHost, FakeProcess
 
 ASK = [PoolingRequest((1, 2, 3))]
 GIB, MIB = 2**30, 2**20
 
 SPEC = EngineSpec(
-    path="/models/scalar", runner="pooling", name="fake", dtype="bfloat16", max_model_len=None, max_num_seqs=8, max_num_batched_tokens=512,
+    path="/models/scalar", runner="pooling", name=fakes.REWARD_ENGINE, dtype="bfloat16", max_model_len=None, max_num_seqs=8, max_num_batched_tokens=512,
     tensor_parallel_size=1, gpu_memory_utilization=0.5, kv_cache_bytes=100 * MIB, device="cpu", threads=1,
 )  # fmt: skip
 

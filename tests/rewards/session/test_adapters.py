@@ -224,4 +224,4 @@ def test_keys_without_an_adapter_are_those_of_earlier_versions() -> None:
 
 
 OLD_REQUEST = "44483427c766eef7e2a0d59912c17ec474295bafad00a289bc05528b9f1a292b"
-OLD_SCORER = "34cd15199c9da3c8d043938083394faebff2fd3b237959789fdfa4ea67b60c54"
+OLD_SCORER = "56e0b81bfd05ed5a66b60f7d83b3d60688335abc815aabda0ca2e8fea4980a75"

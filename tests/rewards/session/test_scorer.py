@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rmrl.cluster.fake import FakeHost
 from rmrl.errors import (
     EngineLostError,
     InfrastructureError,
@@ -26,6 +25,7 @@ from rmrl.telemetry.names import score_metrics
 from rmrl.types import Prompt, RewardBatch, Sampling
 from tests.patience import PATIENCE_S
 from tests.rewards.parts import JUDGE, engine, fake_host, judge, make_scorer, rows, rule, scalar
+from tests.support.fake_processes import FakeHost
 
 RECORDING = engine(name="tests.rewards.parts:RecordingEngine", kwargs={"text": "7"})
 Score = Callable[..., Any]

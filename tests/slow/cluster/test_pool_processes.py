@@ -19,10 +19,11 @@ from rmrl.interfaces import ProcessHost
 from rmrl.rewards.residency import Budget, EnginePlan, Residency, Room, placed, plan_engines, sized
 from rmrl.rewards.specs.spec import RewardSpec
 from tests.patience import expires
+from tests.support import fakes
 
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 FAKE = EngineSpec(
-    path="/models/none", runner="pooling", name="fake", dtype="bfloat16", max_model_len=None, max_num_seqs=8, max_num_batched_tokens=512,
+    path="/models/none", runner="pooling", name=fakes.REWARD_ENGINE, dtype="bfloat16", max_model_len=None, max_num_seqs=8, max_num_batched_tokens=512,
     tensor_parallel_size=1, gpu_memory_utilization=0.5, kv_cache_bytes=1, device="cpu", threads=1,
 )  # fmt: skip
 

@@ -25,6 +25,7 @@ from rmrl.telemetry.names import score_metrics
 from rmrl.types import ScoreItem
 from tests.engine_models import write_bert_scorer, write_llama_scorer
 from tests.rewards.parts import always, make_scorer, rows
+from tests.support import fakes
 
 PROMPTS = ["What is 2 + 2?", "Name a colour.", "Hi"]
 RESPONSES = ["It is 4.", "no idea, sorry", "Hello there, friend"]
@@ -204,9 +205,9 @@ async def test_labels_from_the_engine_to_the_metrics(tmp_path: Path, tokenizer: 
     """Through scorer, broker and cache: 3 outputs of the fake engine are 0.5, -0.5, 0.5."""
     path = written(tmp_path / "model", "llama", ("help", "harm", "style"), "regression")
     kwargs = {"labels": 3, "value": 0.5}
-    entries = {"label_weights": {"help": 1, "harm": 3}, "engine": {"name": "fake"}}
+    entries = {"label_weights": {"help": 1, "harm": 3}, "engine": {"name": fakes.REWARD_ENGINE}}
     entries["engine"] |= {"kwargs": kwargs, "dtype": "float32"}
-    scorer = make_scorer(specs_of(path, "fake", entries), tokenizer)
+    scorer = make_scorer(specs_of(path, fakes.REWARD_ENGINE, entries), tokenizer)
     texts = rows("a", "bb")
     try:
         batch = await scorer.score(texts)

@@ -1,4 +1,4 @@
-"""A rollout engine without a model: tokens from a hash. For tests and dry runs.
+"""A rollout engine without a model: tokens from a hash.
 
 `settings.kwargs` scripts it:
     vocabulary     tokens are drawn from 0 .. vocabulary - 1 (default 256)

@@ -18,6 +18,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rmrl.backends.base import ProcessSettings, TrainSettings
+from rmrl.backends.descriptor import Backend
+from rmrl.backends.fsdp.backend import FSDP
 from rmrl.backends.objective import (
     divisor,
     response_tokens,
@@ -105,15 +107,15 @@ class FakeTrainEngine:
         metrics = totals.metrics(lambda sums: sums)
         return value_metrics(metrics) if critic else metrics
 
-    def manifest(self, dtype: str | None = None) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:  # noqa: ARG002 - one dtype only
+    def manifest(self, dtype: str | None = None) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
         """The weights' names, dtypes and shapes; always float32."""
         return [(WEIGHT_NAME, torch.float32, (TOY_TOKENS,))]
 
-    def weights(self, dtype: str | None = None) -> Iterator[tuple[str, Tensor]]:  # noqa: ARG002 - one dtype only
+    def weights(self, dtype: str | None = None) -> Iterator[tuple[str, Tensor]]:
         """The one tensor, a copy."""
         yield WEIGHT_NAME, self._weights_V.detach().clone()
 
-    def export_weights(self, path: str, dtype: str) -> int:  # noqa: ARG002 - one dtype only
+    def export_weights(self, path: str, dtype: str) -> int:
         """Write the weights to one file. Returns its bytes."""
         save_file(dict(self.weights()), path)
         return Path(path).stat().st_size
@@ -138,7 +140,7 @@ class FakeTrainEngine:
         with torch.no_grad():
             self._weights_V.copy_(tensors[WEIGHT_NAME])
 
-    def save_hf(self, path: str, dtype: str | None = None) -> None:  # noqa: ARG002 - one dtype only
+    def save_hf(self, path: str, dtype: str | None = None) -> None:
         """Write <path>/model.safetensors. Nothing that transformers could load."""
         Path(path).mkdir(parents=True, exist_ok=True)
         save_file(dict(self.weights()), Path(path) / "model.safetensors")
@@ -155,3 +157,12 @@ class FakeTrainEngine:
 
     def close(self) -> None:
         """Do nothing."""
+
+
+BACKEND = Backend(
+    engine="tests.support.fake_backend:FakeTrainEngine",
+    energies=True,
+    memory=FSDP.memory,
+    saved_dtype=FSDP.saved_dtype,
+    reads=("fsdp_config",),
+)

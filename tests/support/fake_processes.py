@@ -1,5 +1,4 @@
-"""In-process stand-ins for processes: plain objects behind the same interface. For the shipped fast
-tests only."""
+"""In-process stand-ins for processes: plain objects behind the same interface."""
 
 from __future__ import annotations
 

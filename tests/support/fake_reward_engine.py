@@ -1,5 +1,4 @@
-"""A reward engine without a model: deterministic, instant, and able to fail on request. For tests
-and dry runs.
+"""A reward engine without a model: deterministic, instant, and able to fail on request.
 
 Entries in `spec.kwargs`; "the prompt" is the request's tokens joined by spaces, and any text in it:
     text             text of every sample (default: a digit derived from the prompt's tokens)
@@ -90,7 +89,7 @@ class FakeEngine:
     ConfigError for an unknown status."""
 
     @staticmethod
-    def adapter_problem(adapter: object, runner: str) -> str:  # noqa: ARG004
+    def adapter_problem(adapter: object, runner: str) -> str:
         """Return "": every adapter is taken, and none is read."""
         return ""
 
