@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmrl.commands.command import FUNCTIONS, REWARD_KEYS, KeyCommand
@@ -86,16 +85,7 @@ def key_words(words: Sequence[str]) -> list[str]:
         elif equals or word.startswith("-") or (":" not in word and not word.endswith(".py")):
             keys.append(word)
         else:
-            functions.append(word.replace("::", ":"))
+            functions.append(word)
     if len(functions) > 1:
         raise ConfigError(f"saw {' and '.join(functions)}: give one function to audit")
-    for function in functions:
-        file, _, attribute = function.partition(":")
-        if file.endswith(".py"):
-            name = Path(file).stem
-            target = f"{Path(file).expanduser().resolve()}:{attribute or 'compute_score'}"
-            entries = f"++reward.specs.{name}={{kind: rule, function: '{target}'}}"
-            keys = [f"reward.models=[{name}]", entries, *keys]
-        else:
-            keys = [f"reward.models=['{function}']", *keys]
-    return keys
+    return [*(f"reward.models=['{function}']" for function in functions), *keys]

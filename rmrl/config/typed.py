@@ -12,12 +12,14 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rmrl.config.plain_checks import keys_of, look_up
+from rmrl.config.reward_files import name_files
 from rmrl.config.schema import (
     AuditConfig,
     CalibrateConfig,
     CompareConfig,
     Config,
     EvalConfig,
+    RewardConfig,
     RewardTrainingConfig,
     ScoreConfig,
     ServeConfig,
@@ -63,8 +65,8 @@ def config_of(content: Mapping[str, Any], root: type[Root]) -> Root:
 
 
 def to_config(composed: DictConfig, root: type[Root]) -> Root:
-    """Convert from OmegaConf to plain dataclasses. Raises ConfigError for missing values and wrong
-    types."""
+    """Convert from OmegaConf to plain dataclasses, with rewards named by their files. Raises
+    ConfigError for missing values and wrong types."""
     try:
         typed = OmegaConf.to_object(composed)
     except OmegaConfBaseException as error:
@@ -73,6 +75,9 @@ def to_config(composed: DictConfig, root: type[Root]) -> Root:
     problems = list(_nested_values(typed))
     if problems:
         raise ConfigError(problems)
+    reward = getattr(typed, "reward", None)
+    if isinstance(reward, RewardConfig):
+        name_files(reward)
     return typed
 
 

@@ -10,6 +10,8 @@ from scipy.stats import binom
 from rmrl.audit.finding import Example, Finding, Limits, Trial, noted, unmeasured, verdict_of
 from rmrl.audit.subject import Budget, OverBudgetError
 from rmrl.commands.audit import key_words
+from rmrl.config.load import compose_config
+from rmrl.config.schema import AuditConfig
 from rmrl.errors import ConfigError
 
 LIMITS = Limits(0.05, 0.95)
@@ -67,9 +69,10 @@ def test_a_budget_ends_with_its_seconds_and_with_its_responses() -> None:
 
 def test_a_function_becomes_a_section(tmp_path: Path) -> None:
     words = key_words([f"{tmp_path}/mine.py::score", "label=human", "out=x"])
-    assert words[0] == "reward.models=[mine]"
-    assert f"function: '{tmp_path}/mine.py:score'" in words[1]
-    assert words[2:] == ["audit.label=human", "out=x"]
+    assert words[1:] == ["audit.label=human", "out=x"]
+    reward = compose_config(words, AuditConfig).reward
+    assert reward.models == ["score"]
+    assert reward.specs == {"score": {"function": f"{tmp_path}/mine.py:score"}}
     assert key_words(["trl.rewards:f"]) == ["reward.models=['trl.rewards:f']"]
     with pytest.raises(ConfigError, match="one function"):
         key_words(["a.py", "b.py"])

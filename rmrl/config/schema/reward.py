@@ -90,8 +90,8 @@ class RewardMonitorConfig:
 @dataclass(kw_only=True, slots=True)
 class RewardConfig:
     models: list[str] = field(default_factory=list)
-    """Names from `reward.specs`, files in `functions_dir`, package.module:function, or
-    checkpoints."""
+    """Names from `reward.specs`, files in `functions_dir`, path/to/file.py (or file.py:function),
+    package.module:function, or checkpoints."""
     weights: list[float] | None = None
     """One per model. null: 1 each."""
     weight_schedules: dict[str, Any] = field(default_factory=dict)

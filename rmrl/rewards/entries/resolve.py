@@ -270,10 +270,9 @@ def _dropin_of(name: str, section: dict[str, Any], surroundings: Surroundings) -
         arguments = json.dumps(dict(entry), sort_keys=True, default=str)
     if function is None:
         if name.partition(":")[0].endswith(".py"):
-            short = Path(name.partition(":")[0]).stem
             raise ConfigError(
-                f"reward.models: '{name}' is a file: name it reward.models=[{short}] with"
-                f" reward.specs.{short}.function={name}"
+                f"reward.models: '{name}' is a file, and needs a name of its own here:"
+                f" reward.models=[mine] with reward.specs.mine.function={name}"
             )
         if ":" in name and "/" not in name:
             return load_function(name, name, arguments=arguments)
