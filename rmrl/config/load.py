@@ -403,6 +403,11 @@ def _cause(error: Exception) -> str:
     if len(lines) > 1 and lines[0].endswith("raised while composing config:"):
         return f"{lines[0].rpartition(': ')[0]}: {lines[1].strip()}"
     text = first_line(error.__cause__ or error)
+    if text.startswith("Ambiguous value"):
+        return (
+            "several values are a sweep, which needs --multirun; a list is [a,b], and a text with"
+            " commas stands in quotes, 'a,b', inside those of the shell"
+        )
     section = re.search("An item is already at '(.+)'", text)
     if section:
         return (

@@ -14,8 +14,9 @@ from hydra.errors import HydraException
 from rmrl.config.command_line import Setting, is_flag, malformed
 from rmrl.errors import first_line
 
-_SLIP = re.compile(r"""[\[{'"=]|\w+\(|.*[\]}]$|.*(,|\$\{)""", re.DOTALL)
+_SLIP = re.compile(r"""[\[{'"=]|\w+\(|\S*[\]}]$|.*(,\S|\$\{)""", re.DOTALL)
 """A value that is probably meant as a list, mapping, function, sweep or interpolation."""
+_SWEEPS = {"-m", "--multirun"}
 
 
 @lru_cache(maxsize=4096)
@@ -31,10 +32,11 @@ def parse(overrides: Sequence[str]) -> tuple[list[Setting], list[str]]:
     """Parse overrides into (settings, sentences for malformed ones). Flags are in neither."""
     settings: list[Setting] = []
     problems: list[str] = []
+    sweeps = not _SWEEPS.isdisjoint(overrides)
     for origin, (before, word) in enumerate(zip(["", *overrides], overrides, strict=False)):
         if is_flag(word, before):
             continue
-        text = _quoted(word)
+        text = _quoted(word, sweeps=sweeps)
         override, problem = read_override(text)
         if override is None:
             problems.append(problem)
@@ -48,9 +50,10 @@ def parse(overrides: Sequence[str]) -> tuple[list[Setting], list[str]]:
     return settings, problems
 
 
-def _quoted(word: str) -> str:
+def _quoted(word: str, *, sweeps: bool) -> str:
     """Return an override with its value in quotes where the grammar has no other way to say it: a
-    text with letters beyond ASCII or with marks (`it's`), and a path with a comma that exists."""
+    text with letters beyond ASCII or with marks (`it's`), a path with a comma that exists, and
+    outside a sweep a sentence with commas."""
     key, equals, value = word.partition("=")
     override, _ = read_override(word)
     is_several = override is not None and override.is_sweep_override()
@@ -60,7 +63,7 @@ def _quoted(word: str) -> str:
         is_path = Path(value).expanduser().exists()
     except (OSError, ValueError, RuntimeError):  # no name that a file can have
         is_path = False
-    if not is_path and (is_several or _SLIP.match(value)):
+    if not is_path and (_SLIP.match(value) or (is_several and sweeps)):
         return word
     # A backslash escapes in front of a quote alone.
     escaped = re.sub(r"(\\*)('|$)", lambda marks: marks[1] * 2 + "\\'" * len(marks[2]), value)

@@ -79,9 +79,10 @@ def local_checkpoint(path: str | Path, key: str = "model path") -> Path:
         parts = str(path).split("/")
         is_hub_id = len(parts) == 2 and all(parts) and not parts[0].startswith((".", "~"))
         if folder.exists() or not is_hub_id:
+            of_server = ", or a server by its server.url" if "://" in str(path) else ""
             raise ConfigError(
                 f"{key}: '{path}' is not a folder; give a Hugging Face checkpoint folder or a hub"
-                " id such as org/name"
+                f" id such as org/name{of_server}"
             )
         from huggingface_hub import snapshot_download
 

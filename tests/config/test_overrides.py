@@ -9,6 +9,7 @@ import pytest
 from rmrl.config.load import compose_config
 from rmrl.config.overrides import parse
 from rmrl.config.schema import ScoreConfig
+from rmrl.errors import ConfigError
 
 TEXTS = [
     "日本.jsonl",
@@ -22,6 +23,9 @@ TEXTS = [
     "b c",
     "C:\\rows",
     "half \"quoted\" 'text'",
+    "Is it right, or wrong?",
+    "Don't be rude, brief, or odd.",
+    "Rate from 1 to 5: {response}",
 ]
 
 
@@ -61,6 +65,9 @@ def test_several_values_are_a_sweep_unless_a_file_has_that_name(
 ):
     monkeypatch.chdir(tmp_path)
     assert not parse(["data=a,b.jsonl"])[0][0].plain
+    assert not parse(["--multirun", "data=a, b.jsonl"])[0][0].plain
+    with pytest.raises(ConfigError, match=r"seed=1,2: several values are a sweep, which needs"):
+        compose_config(["trainer.seed=1,2"], ScoreConfig)
     Path("a,b.jsonl").touch()
     Path("x, [1] {y}.jsonl").touch()
     settings, problems = parse(["data=a,b.jsonl", "data=x, [1] {y}.jsonl", "~data", "-m"])
