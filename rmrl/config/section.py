@@ -9,7 +9,7 @@ from typing import Any
 
 from rmrl.config.compat.use import uses_models
 from rmrl.config.schema import RewardConfig, ScoreConfig
-from rmrl.config.typed import config_of
+from rmrl.config.typed import config_of, with_lists
 from rmrl.config.yaml_file import read_yaml
 from rmrl.errors import ConfigError
 
@@ -54,7 +54,7 @@ def read_section(path: Path) -> dict[str, Any]:
         problem = _older_problem(content, reward)
         if problem:
             raise ConfigError(f"{path}: {problem}")
-    return dict(section)
+    return with_lists(section, RewardConfig)
 
 
 def _older_problem(content: Mapping[str, Any], reward: RewardConfig) -> str:

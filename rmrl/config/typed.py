@@ -57,7 +57,8 @@ def config_of(content: Mapping[str, Any], root: type[Root]) -> Root:
     if problems:
         raise ConfigError(problems)
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(root), OmegaConf.create(dict(content)))
+        values = OmegaConf.create(with_lists(content, root))
+        merged = OmegaConf.merge(OmegaConf.structured(root), values)
     except OmegaConfBaseException as error:
         raise ConfigError(_with_key(error)) from error
     assert isinstance(merged, DictConfig)
@@ -96,6 +97,11 @@ def _nested_values(config: object) -> Iterator[str]:
 
 def _with_key(error: OmegaConfBaseException) -> str:
     key = error.full_key
+    if "Value 'function'" in str(error):
+        return (
+            f"{key}: saw a function; rules run in processes of their own, which import them: put it"
+            " into a file and give its place, 'rules.py:name' or 'package.module:name'"
+        )
     return f"{key}: {first_line(error)}" if key else first_line(error)
 
 
@@ -155,6 +161,19 @@ def annotation(schema: type, key: str) -> Any:
 def is_free(annotated: Any) -> bool:
     """Return whether a key is a free-form dict or lies inside one (annotation None)."""
     return annotated is None or typing.get_origin(annotated) is dict
+
+
+def with_lists(content: Mapping[str, Any], schema: type) -> dict[str, Any]:
+    """Return sections in which a single value stands in a list, where its key takes one."""
+    values = dict(content)
+    for name, value in content.items():
+        annotated = annotation(schema, str(name))
+        if isinstance(value, Mapping):
+            if dataclasses.is_dataclass(annotated):
+                values[name] = with_lists(value, annotated)  # type: ignore[arg-type]
+        elif takes_list(annotated) and isinstance(value, str | int | float):
+            values[name] = [value]
+    return values
 
 
 def takes_list(annotated: Any) -> bool:

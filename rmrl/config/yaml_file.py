@@ -12,6 +12,19 @@ import yaml
 from rmrl.errors import ConfigError
 
 
+def content_of(config: Any) -> Mapping[str, Any]:
+    """Return a configuration's content: a mapping as it is, or the content of the file whose path
+    is given. Raises ConfigError for any other value, and as `read_yaml`."""
+    if isinstance(config, str | Path):
+        return read_yaml(Path(config).expanduser())
+    if not isinstance(config, Mapping):
+        raise ConfigError(
+            f"saw {config!r:.80}; need a section `reward`, e.g. {{'models': ['gsm8k']}}, or the"
+            " path of a YAML file with one"
+        )
+    return config
+
+
 def read_yaml(path: Path) -> Mapping[str, Any]:
     """Return a YAML file's content. Raises ConfigError where it cannot be read or is no mapping."""
     try:

@@ -21,7 +21,7 @@ from rmrl.config.load import shipped
 from rmrl.config.schema import ScoreConfig
 from rmrl.config.section import read_section, section_path
 from rmrl.config.typed import config_of
-from rmrl.config.yaml_file import read_yaml
+from rmrl.config.yaml_file import content_of
 from rmrl.data.column_names import ColumnNames, column_names
 from rmrl.data.frames import mappings_of
 from rmrl.data.responses import AnsweredRow, answered, batches, groups_together
@@ -65,8 +65,7 @@ class AsyncRewards:
         self, config: Mapping[str, Any] | str | Path, *, in_training: bool = False
     ) -> None:
         self._in_training = in_training
-        if isinstance(config, str | Path):
-            config = read_yaml(Path(config).expanduser())
+        config = content_of(config)
         score_config = _score_config(config)
         if in_training and "over_budget" not in config:
             score_config.over_budget = "fail"

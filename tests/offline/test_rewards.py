@@ -21,6 +21,7 @@ import pytest
 
 import rmrl
 from rmrl import AsyncRewards, Rewards
+from rmrl.config.load import compose_config
 from rmrl.errors import ConfigError, DataError, MissingVerdictsError, RmrlError
 from rmrl.offline.progress import counting
 from tests.inputs import read_lines, rule, write_lines
@@ -353,3 +354,39 @@ def test_a_long_call_says_how_far_it_is_but_for_a_step_of_a_training(
     # The first batches have 16 and 32 responses.
     said = [message for message in caplog.messages if message.startswith("scored")]
     assert said == ([] if in_training else ["scored 16 of 40 responses"])
+
+
+def rate(data_source: str, solution_str: str, ground_truth: str) -> float:
+    return 1.0
+
+
+OTHER_CONFIGS: dict[str, tuple[Any, str]] = {
+    "names": (["gsm8k"], "saw ['gsm8k']; need a section `reward`, e.g. {'models': ['gsm8k']}"),
+    "nothing": (None, "saw None; need a section `reward`"),
+    "a function": (rate, "need a section `reward`, e.g."),
+    "a function's name": (
+        {"models": [rate]},
+        "reward.models[0]: saw a function; rules run in processes of their own, which import them:"
+        " put it into a file and give its place, 'rules.py:name'",
+    ),
+    "a function as the rule": (
+        {"models": ["a"], "specs": {"a": {"function": rate}}},
+        "reward.specs.a.function: saw a function",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_CONFIGS)
+def test_what_is_no_configuration_is_a_sentence(name: str) -> None:
+    config, sentence = OTHER_CONFIGS[name]
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        Rewards(config)
+
+
+def test_a_single_value_stands_for_a_list_as_on_the_command_line(folder: Path) -> None:
+    section = settings(folder, models="length", weights=0.5)
+    with Rewards(section) as rewards:
+        assert rewards.score(["p"], ["four"])["reward"] == [0.2]  # 0.5 * 4 / 10
+    (folder / "section.yaml").write_text("models: gsm8k\nweights: 2\n")
+    reward = compose_config([f"reward={folder}/section.yaml"]).reward
+    assert (reward.models, reward.weights) == (["gsm8k"], [2.0])
