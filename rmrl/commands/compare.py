@@ -17,14 +17,16 @@ if TYPE_CHECKING:
 
 
 class Compare(KeyCommand[CompareConfig, "CheckedComparison", Mapping[str, Any]]):
-    """Each YAML file holds a section `reward`, alone or among others. What both sections have a
-    model compute is computed once. A comparison that ended early goes on with the same command."""
+    """Each YAML file holds a section `reward`, alone or among others. A function, rules.py or
+    rules.py:name, is a section too. What both sections have a model compute is computed once. A
+    comparison that ended early goes on with the same command."""
 
     usage = "A.yaml B.yaml [key=value ...]"
     examples = (
         "rmrl compare a.yaml b.yaml data=responses.jsonl out=runs/compare",
         "rmrl compare a.yaml runs/rmrl/demo/config.yaml data=labelled.jsonl compare.label=good \\",
         "    out=runs/c",
+        "rmrl compare rules.py rules.py:stricter data=responses.jsonl out=runs/rules",
     )
     root = CompareConfig
     checking = "the configuration, the data and the rewards of both sections"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.config.schema import RewardConfig
+from rmrl.config.yaml_file import names_function
 
 
 def name_files(reward: RewardConfig) -> None:
@@ -23,9 +24,9 @@ def _named(models: list[Any], reward: RewardConfig) -> list[Any]:
     names = list(models)
     for position, model in enumerate(models):
         function = str(model).replace("::", ":")
-        path, _, attribute = function.partition(":")
-        if not path.endswith(".py"):
+        if not names_function(function):
             continue
+        path, _, attribute = function.partition(":")
         name = Path(path).stem
         if attribute not in ("", "compute_score"):
             name = attribute

@@ -10,7 +10,7 @@ from typing import Any
 from rmrl.config.compat.use import uses_models
 from rmrl.config.schema import RewardConfig, ScoreConfig
 from rmrl.config.typed import config_of, with_lists
-from rmrl.config.yaml_file import read_yaml
+from rmrl.config.yaml_file import names_function, read_yaml
 from rmrl.errors import ConfigError
 
 SECTION = "reward"
@@ -19,7 +19,7 @@ _SUFFIXES = (".yaml", ".yml")
 
 def is_section_file(text: str) -> bool:
     """Return whether a value of `reward=` names a file, rather than a section in --config-dir."""
-    return text.endswith(_SUFFIXES)
+    return text.endswith(_SUFFIXES) or names_function(text)
 
 
 def section_path(text: str, folder: Path | None) -> Path:

@@ -12,6 +12,11 @@ import yaml
 from rmrl.errors import ConfigError
 
 
+def names_function(text: str) -> bool:
+    """Return whether a text is the path of a Python file, with or without a function's name."""
+    return text.partition(":")[0].endswith(".py")
+
+
 def content_of(config: Any) -> Mapping[str, Any]:
     """Return a configuration's content: a mapping as it is, or the content of the file whose path
     is given. Raises ConfigError for any other value, and as `read_yaml`."""
@@ -26,7 +31,10 @@ def content_of(config: Any) -> Mapping[str, Any]:
 
 
 def read_yaml(path: Path) -> Mapping[str, Any]:
-    """Return a YAML file's content. Raises ConfigError where it cannot be read or is no mapping."""
+    """Return a YAML file's content. A function's file, rules.py or rules.py:name, is a section
+    that names it alone. Raises ConfigError where the file cannot be read or is no mapping."""
+    if names_function(str(path)):
+        return {"models": [str(path)]}
     try:
         content: Any = _Loader(path.read_text(encoding="utf-8")).get_single_data()
     except FileNotFoundError as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rmrl import main_score
+from rmrl import main_compare, main_score
 from rmrl.config.load import compose_config
 from rmrl.config.schema import RewardConfig, ScoreConfig
 from rmrl.config.typed import config_of
@@ -84,6 +84,24 @@ def test_a_file_scores_from_the_command_line_and_from_python(
     with Rewards({"reward": settings, "trainer": {"device": "cpu"}}) as rewards:
         assert rewards.score(["p"], ["four"])["score_length"] == [4.0]
     assert json.dumps(settings["models"]) == '["my rules/length.py"]'  # the caller's own
+
+
+def test_a_file_is_a_section_that_names_it_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("rules.py").write_text(
+        "def compute_score(data_source, solution_str, ground_truth):\n    return len(solution_str)\n"
+        "def none(data_source, solution_str, ground_truth):\n    return 0\n"
+    )
+    write_lines(Path("rows.jsonl"), [{"prompt": "p", "response": "four"}] * 2)
+    for text, model in (("rules.py", "rules"), ("rules.py::none", "none")):
+        reward = compose_config([f"reward={text}"], ScoreConfig).reward
+        assert reward.models == [model]
+    with Rewards("rules.py") as rewards:
+        assert rewards.score(["p"], ["four"])["reward"] == [4.0]
+    words = ["rules.py", "rules.py:none", "data=rows.jsonl", "out=cmp", "trainer.device=cpu"]
+    assert main_compare.main(words) == 0
+    scores = [read_lines(Path("cmp") / f"{name}.jsonl")[0]["reward"] for name in ("a", "b")]
+    assert scores == [4.0, 0.0]
 
 
 def test_a_file_without_a_name_of_its_own_is_a_sentence(tmp_path: Path):
