@@ -14,26 +14,28 @@ def name_files(reward: RewardConfig) -> None:
     """Name each reward after its file, in place, in `models` and `by_source`: rules.py is the
     reward "rules", and rules.py:short or rules.py::short the reward "short", with the entry
     `function` in `specs`. A file whose name another reward has stays as it is."""
-    reward.models = _named(reward.models, reward)
+    lists: list[list[Any]] = [reward.models]
     for entry in reward.by_source.values():
         if isinstance(entry, dict) and isinstance(entry.get("models"), list):
-            entry["models"] = _named(entry["models"], reward)
+            lists.append(entry["models"])
+    taken = {name for models in lists for name in models}
+    for models in lists:
+        for position, model in enumerate(models):
+            models[position] = _named(model, reward, taken)
 
 
-def _named(models: list[Any], reward: RewardConfig) -> list[Any]:
-    names = list(models)
-    for position, model in enumerate(models):
-        function = str(model).replace("::", ":")
-        if not names_function(function):
-            continue
-        path, _, attribute = function.partition(":")
-        name = Path(path).stem
-        if attribute not in ("", "compute_score"):
-            name = attribute
-        section = reward.specs.get(name) or {}
-        if name in names or not isinstance(section, Mapping):
-            continue
-        if section.get("function", function) == function:
-            reward.specs = {**reward.specs, name: {"function": function, **section}}
-            names[position] = name
-    return names
+def _named(model: Any, reward: RewardConfig, taken: set[Any]) -> Any:
+    function = str(model).replace("::", ":")
+    if not names_function(function):
+        return model
+    path, _, attribute = function.partition(":")
+    name = Path(path).stem
+    if attribute not in ("", "compute_score"):
+        name = attribute
+    section = reward.specs.get(name) or {}
+    if not isinstance(section, Mapping):
+        return model
+    if section.get("function", "" if name in taken else function) != function:
+        return model
+    reward.specs = {**reward.specs, name: {"function": function, **section}}
+    return name
