@@ -46,6 +46,7 @@ def check_eval(config: EvalConfig, *, shipped_functions: Path) -> CheckedEval:
     `check_scoring`'s errors.
     """
     problems = Problems()
+    name_format(config)
     problems.add(eval_problems(config))
     problems.raise_any()
     settings = config.eval
@@ -86,6 +87,18 @@ def check_eval(config: EvalConfig, *, shipped_functions: Path) -> CheckedEval:
         recorded=judgements,
         scoring=scoring,
     )
+
+
+def name_format(config: EvalConfig) -> None:
+    """Name the format of the files, in place, where none is named and their first row fits one
+    alone."""
+    if config.eval.format is not None:
+        return
+    columns, _ = _columns(config)
+    fitting = formats_of(config.data.files, columns)
+    if len(fitting) == 1:
+        config.eval.format = fitting[0]
+        _log.info(f"eval.format={fitting[0]}: the first row of data.files fits no other")
 
 
 def checked_items(
@@ -140,7 +153,8 @@ def eval_problems(config: EvalConfig) -> Iterator[str]:
     """Yield a sentence for each wrong value in the configuration, before all rows are read."""
     settings = config.eval
     if settings.format is None:
-        fitting = " or ".join(formats_of(config.data.files))
+        columns, _ = _columns(config)
+        fitting = " or ".join(formats_of(config.data.files, columns))
         advice = f"the first row fits eval.format={fitting}; give" if fitting else "give"
         yield f"eval.format is empty: {advice} the layout of the files, one of {', '.join(FORMATS)}"
     else:

@@ -106,12 +106,13 @@ def read_items(
     return list(items.values())
 
 
-def formats_of(files: object) -> list[str]:
-    """Return the formats that read the first row of some files, [] for no files."""
+def formats_of(files: object, columns: Mapping[str, Any]) -> list[str]:
+    """Return the formats that read the first row of some files, [] for no files. `columns`: as in
+    `read_items`."""
     names: list[str] = []
     for name in FORMATS:
         with suppress(ConfigError, DataError):
-            read_items(files, FORMATS[name](), {}, max_rows=1)
+            read_items(files, FORMATS[name](), columns, max_rows=1)
             names.append(name)
     return names
 

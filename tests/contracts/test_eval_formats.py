@@ -11,11 +11,11 @@ import pytest
 
 from rmrl.config.schema import BenchmarkConfig, EvalConfig
 from rmrl.errors import DataError
-from rmrl.evaluation.check_eval import eval_problems
+from rmrl.evaluation.check_eval import eval_problems, name_format
 from rmrl.evaluation.formats import FORMATS
 from rmrl.evaluation.items import Item
 from rmrl.evaluation.judgements import Judgement
-from rmrl.evaluation.read_items import read_items
+from rmrl.evaluation.read_items import formats_of, read_items
 from rmrl.evaluation.report import evaluate
 from tests.evaluation.benchmark_rows import LABELS, ROWS
 from tests.inputs import write_lines
@@ -64,7 +64,7 @@ def test_a_row_becomes_an_item_with_labels_on_its_own_responses(name: str, tmp_p
             assert comparison.good < set(comparison.candidates)
 
 
-def test_who_names_no_format_is_told_the_one_that_fits(name: str, tmp_path: Path) -> None:
+def test_who_names_no_format_gets_the_one_that_fits(name: str, tmp_path: Path) -> None:
     """RewardBench's and LLMBar's rows are pairs as well."""
     config = EvalConfig()
     config.data.files = str(write_lines(tmp_path / "rows.jsonl", ROWS[name][:1]))
@@ -72,6 +72,14 @@ def test_who_names_no_format_is_told_the_one_that_fits(name: str, tmp_path: Path
     found = problem.partition("eval.format=")[2].partition(";")[0].split(" or ")
     assert name in found
     assert set(found) <= {name, "pairs"}
+    name_format(config)
+    assert config.eval.format == (name if found == [name] else None)
+
+
+def test_formats_are_looked_for_under_the_names_of_columns(tmp_path: Path) -> None:
+    rows = write_lines(tmp_path / "rows.jsonl", [{"asked": "p", "chosen": "a", "rejected": "b"}])
+    assert formats_of(str(rows), {}) == []
+    assert formats_of(str(rows), {"prompt": "asked"}) == ["hhh", "pairs"]
 
 
 def test_no_format_fits_other_rows(tmp_path: Path) -> None:
