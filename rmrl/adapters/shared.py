@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.api import Rewards, RewardSpec, ScoreTable, to_tokens
-from rmrl.config.yaml_file import read_yaml
+from rmrl.config.yaml_file import content_of
 from rmrl.errors import ConfigError
 
 Config = str | Path | Mapping[str, Any]
@@ -104,7 +104,7 @@ def shared_rewards(config: Config) -> SharedRewards:
     with this process, or with `close_all`. Raises ConfigError where the configuration cannot be
     read or has problems.
     """
-    name = "" if isinstance(config, Mapping) else str(Path(config).expanduser().resolve())
+    name = str(Path(config).expanduser().resolve()) if isinstance(config, str | Path) else ""
     with _LOCK:
         path = os.getpid(), name
         if name and path in _BY_PATH:
@@ -120,9 +120,7 @@ def shared_rewards(config: Config) -> SharedRewards:
 
 def settings_of(config: Config) -> dict[str, Any]:
     """Return the configuration as plain dicts and lists. A file is read. Raises ConfigError."""
-    if isinstance(config, Mapping):
-        return dict(_plain(config))
-    return dict(read_yaml(Path(config).expanduser()))
+    return dict(_plain(content_of(config)))
 
 
 def _plain(value: Any) -> Any:
