@@ -18,13 +18,13 @@ def name_files(reward: RewardConfig) -> None:
     for entry in reward.by_source.values():
         if isinstance(entry, dict) and isinstance(entry.get("models"), list):
             lists.append(entry["models"])
-    taken = {name for models in lists for name in models}
+    names = {name for models in lists for name in models}
     for models in lists:
         for position, model in enumerate(models):
-            models[position] = _named(model, reward, taken)
+            models[position] = _named(model, reward, names)
 
 
-def _named(model: Any, reward: RewardConfig, taken: set[Any]) -> Any:
+def _named(model: Any, reward: RewardConfig, names: set[Any]) -> Any:
     function = str(model).replace("::", ":")
     if not names_function(function):
         return model
@@ -35,7 +35,7 @@ def _named(model: Any, reward: RewardConfig, taken: set[Any]) -> Any:
     section = reward.specs.get(name) or {}
     if not isinstance(section, Mapping):
         return model
-    if section.get("function", "" if name in taken else function) != function:
+    if section.get("function", "" if name in names else function) != function:
         return model
     reward.specs = {**reward.specs, name: {"function": function, **section}}
     return name
