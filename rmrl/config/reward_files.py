@@ -18,13 +18,13 @@ def name_files(reward: RewardConfig) -> None:
     for entry in reward.by_source.values():
         if isinstance(entry, dict) and isinstance(entry.get("models"), list):
             lists.append(entry["models"])
-    names = {name for models in lists for name in models}
+    names = {str(name) for models in lists for name in models}
     for models in lists:
         for position, model in enumerate(models):
             models[position] = _named(model, reward, names)
 
 
-def _named(model: Any, reward: RewardConfig, names: set[Any]) -> Any:
+def _named(model: Any, reward: RewardConfig, names: set[str]) -> Any:
     function = str(model).replace("::", ":")
     if not names_function(function):
         return model

@@ -10,7 +10,7 @@ from typing import Any
 from rmrl.config.compat.use import uses_models
 from rmrl.config.schema import RewardConfig, ScoreConfig
 from rmrl.config.typed import config_of, with_lists
-from rmrl.config.yaml_file import names_function, read_yaml
+from rmrl.config.yaml_file import content_of, names_function
 from rmrl.errors import ConfigError
 
 SECTION = "reward"
@@ -38,7 +38,7 @@ def read_section(path: Path) -> dict[str, Any]:
     """Return a file's section. Raises ConfigError, whose problems all begin with the path:
     for a file that cannot be read, unknown keys and wrong values, and where rewards stand in a
     section with older names and not in `reward`."""
-    content = read_yaml(path)
+    content = content_of(path)
     section = content.get(SECTION, content)
     if section is None:
         section = {}

@@ -19,9 +19,11 @@ def names_function(text: str) -> bool:
 
 def content_of(config: Any) -> Mapping[str, Any]:
     """Return a configuration's content: a mapping as it is, or the content of the file whose path
-    is given. Raises ConfigError for any other value, and as `read_yaml`."""
+    is given. A function's file, rules.py or rules.py:name, is a section that names it alone. Raises
+    ConfigError for any other value, and as `read_yaml`."""
     if isinstance(config, str | Path):
-        return read_yaml(Path(config).expanduser())
+        path = Path(config).expanduser()
+        return {"models": [str(path)]} if names_function(str(path)) else read_yaml(path)
     if not isinstance(config, Mapping):
         raise ConfigError(
             f"saw {config!r:.80}; need a section `reward`, e.g. {{'models': ['gsm8k']}}, or the"
@@ -31,10 +33,7 @@ def content_of(config: Any) -> Mapping[str, Any]:
 
 
 def read_yaml(path: Path) -> Mapping[str, Any]:
-    """Return a YAML file's content. A function's file, rules.py or rules.py:name, is a section
-    that names it alone. Raises ConfigError where the file cannot be read or is no mapping."""
-    if names_function(str(path)):
-        return {"models": [str(path)]}
+    """Return a YAML file's content. Raises ConfigError where it cannot be read or is no mapping."""
     try:
         content: Any = _Loader(path.read_text(encoding="utf-8")).get_single_data()
     except FileNotFoundError as error:

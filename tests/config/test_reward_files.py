@@ -57,14 +57,14 @@ def test_entries_and_sources_go_by_the_name():
             "reward.specs.r.kind=rule",
             "reward.specs.other.function=else.py",
             "reward.by_source={math: {models: [m.py, other.py, r.py, x/gsm8k.py]}, b: 3, "
-            "c: {models: [gsm8k, m.py]}}",
+            "c: {models: [gsm8k, m.py, [a], {b: 1}]}}",
             "reward.specs.gsm8k.kind=rule",
         ]
     ).reward
     assert reward.specs["r"] == {"function": "r.py", "kind": "rule"}
     # `other` is another file's name already, and `gsm8k` another reward's
     assert reward.by_source["math"] == {"models": ["m", "other.py", "r", "x/gsm8k.py"]}
-    assert reward.by_source["c"] == {"models": ["gsm8k", "m"]}
+    assert reward.by_source["c"] == {"models": ["gsm8k", "m", ["a"], {"b": 1}]}
     assert reward.specs["gsm8k"] == {"kind": "rule"}
     assert reward.specs["m"] == {"function": "m.py"}
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.config.schema import RewardConfig
+from rmrl.config.yaml_file import names_function
 from rmrl.data.traces.stored_trace import ENV
 from rmrl.errors import ConfigError, RewardError
 from rmrl.models.checkpoint_inspect import checkpoint_kind, local_checkpoint
@@ -269,7 +270,7 @@ def _dropin_of(name: str, section: dict[str, Any], surroundings: Surroundings) -
         # JSON, so that they can go to another process.
         arguments = json.dumps(dict(entry), sort_keys=True, default=str)
     if function is None:
-        if name.partition(":")[0].endswith(".py"):
+        if names_function(name):
             raise ConfigError(
                 f"reward.models: '{name}' is a file, and needs a name of its own here:"
                 f" reward.models=[mine] with reward.specs.mine.function={name}"
