@@ -127,6 +127,10 @@ ALLOWED_CALLS: dict[tuple[str, str], str] = {
         "exec",
     ): "loads the user's own reward function, from the text that was hashed",
     (
+        "rewards/dropins/dropin.py",
+        "pickle.loads",
+    ): "reads the copy that given_function.py makes in the same program; no file holds one",
+    (
         "rewards/kinds/code/inside/candidate.py",
         "exec",
     ): "part of the program inside the sandbox; nothing imports it",

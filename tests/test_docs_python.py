@@ -26,8 +26,8 @@ def test_the_code_of_the_page_runs_as_printed(
         file = tmp_path / name[1]
         file.parent.mkdir(exist_ok=True)
         file.write_text(code, encoding="utf-8")
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"__name__": "__main__"}  # as in a notebook
     for code in program:
         exec(compile(code, str(PAGE), "exec"), names)
-    assert len(program) == 6
+    assert len(program) == 7
     assert names["scored"]["status_gsm8k"].tolist() == ["ok", "ok"]

@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.api import Rewards, RewardSpec, ScoreTable, to_tokens
+from rmrl.config.yaml_file import Configuration as Config
 from rmrl.config.yaml_file import content_of
 from rmrl.errors import ConfigError
-
-Config = str | Path | Mapping[str, Any]
-"""The path of a YAML file, or a mapping as `rmrl.Rewards` takes it."""
 
 Row = Mapping[str, Any]
 """A row as in a file of `rmrl score`, with one response."""
@@ -110,7 +108,7 @@ def shared_rewards(config: Config) -> SharedRewards:
         if name and path in _BY_PATH:
             return _BY_PATH[path]
         settings = settings_of(config)
-        key = os.getpid(), json.dumps(settings, sort_keys=True, default=str)
+        key = os.getpid(), json.dumps(settings, sort_keys=True, default=_as_text)
         if key not in _SHARED:
             _SHARED[key] = SharedRewards(settings)
         if name:
@@ -121,6 +119,11 @@ def shared_rewards(config: Config) -> SharedRewards:
 def settings_of(config: Config) -> dict[str, Any]:
     """Return the configuration as plain dicts and lists. A file is read. Raises ConfigError."""
     return dict(_plain(content_of(config)))
+
+
+def _as_text(value: Any) -> str:
+    # Objects with equal texts may score differently, and shared rewards keep theirs alive.
+    return f"{value} {id(value)}" if callable(value) else str(value)
 
 
 def _plain(value: Any) -> Any:

@@ -31,6 +31,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
+from rmrl.config.check import kl_control_problems
+from rmrl.config.plain_checks import field_problems
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
 
@@ -123,18 +125,12 @@ class KLController:
     """
 
     def __init__(self, settings: KLControlConfig) -> None:
-        if settings.type not in ("fixed", "adaptive"):
-            raise ConfigError(
-                "algorithm.kl_ctrl.type: nothing named"
-                f" '{settings.type}'{did_you_mean(settings.type, ('fixed', 'adaptive'))}"
-            )
-        if settings.type == "adaptive":
-            for name in ("horizon", "target_kl", "kl_coef"):
-                if getattr(settings, name) <= 0:
-                    raise ConfigError(
-                        f"algorithm.kl_ctrl.{name}={getattr(settings, name)}: the adaptive"
-                        " controller needs a value above 0"
-                    )
+        problems = [
+            *field_problems(settings, "algorithm.kl_ctrl."),
+            *kl_control_problems(settings),
+        ]
+        if problems:
+            raise ConfigError(problems)
         self._settings = settings
         self.coefficient = float(settings.kl_coef)
 

@@ -38,15 +38,13 @@ from __future__ import annotations
 import torch
 
 from rmrl.algorithms.masking import masked_mean
+from rmrl.config.check import correction_problems
+from rmrl.config.plain_checks import field_problems
 from rmrl.config.schema.algorithm import RolloutCorrectionConfig
 from rmrl.errors import ConfigError
-from rmrl.registry import did_you_mean
 from rmrl.types import Metrics
 
 LOG_RATIO_BOUND = 20.0
-WEIGHTS = ("token", "sequence")
-OUTSIDE = ("clamp", "zero")
-REJECTIONS = ("token", "sequence", "geometric")
 
 
 def correct(
@@ -66,7 +64,10 @@ def correct(
     effective sample size as a share, 1: all equal). Raises ConfigError for unknown names and
     impossible thresholds.
     """
-    _check(settings)
+    where = "algorithm.rollout_correction."
+    problems = [*field_problems(settings, where), *correction_problems(settings)]
+    if problems:
+        raise ConfigError(problems)
     log_ratio_BT = torch.where(mask_BT > 0, old_logprobs_BT - rollout_logprobs_BT, 0.0)
     log_ratio_BT = log_ratio_BT.detach().clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
     k3_BT = log_ratio_BT.expm1() - log_ratio_BT
@@ -135,46 +136,3 @@ def _weight_metrics(weights_BT: torch.Tensor, kept_BT: torch.Tensor, truncated: 
         "rollout_correction/truncated": truncated,
         "rollout_correction/ess": mean**2 / mean_square if mean_square else 0.0,
     }
-
-
-def _check(settings: RolloutCorrectionConfig) -> None:
-    """Raise ConfigError with every problem."""
-    where = "algorithm.rollout_correction"
-    problems: list[str] = [
-        f"{where}.{key}: nothing named '{name}'{did_you_mean(name, names)}"
-        for key, name, names in (
-            ("rollout_is", settings.rollout_is, WEIGHTS),
-            ("rollout_rs", settings.rollout_rs, REJECTIONS),
-        )
-        if name is not None and name not in names
-    ]
-    for key, bound in (
-        ("rollout_is_threshold", settings.rollout_is_threshold),
-        ("rollout_rs_threshold", settings.rollout_rs_threshold),
-    ):
-        if bound <= 0:
-            problems.append(
-                f"{where}.{key}={bound}: a ratio of probabilities is above 0; give a bound above 0,"
-                " e.g. 2.0"
-            )
-    lower = settings.rollout_is_threshold_lower
-    if lower is not None and lower > settings.rollout_is_threshold:
-        problems.append(
-            f"{where}.rollout_is_threshold_lower={lower:g} is above"
-            f" rollout_is_threshold={settings.rollout_is_threshold:g}: give a smaller lower bound,"
-            " e.g. 0.5"
-        )
-    if settings.rollout_is_outside not in OUTSIDE:
-        problems.append(
-            f"{where}.rollout_is_outside: nothing named '{settings.rollout_is_outside}'"
-            f"{did_you_mean(settings.rollout_is_outside, OUTSIDE)}"
-        )
-    if settings.rollout_rs is not None and not problems:
-        low, high = _rejection_bounds(settings)
-        if low > high:
-            problems.append(
-                f"{where}.rollout_rs_threshold_lower={low:g} is above"
-                f" rollout_rs_threshold={high:g}: everything would be rejected"
-            )
-    if problems:
-        raise ConfigError(problems)

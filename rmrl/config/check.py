@@ -8,6 +8,7 @@ from itertools import chain
 from rmrl.config.check_reward import reward_problems
 from rmrl.config.plain_checks import field_problems
 from rmrl.config.schema import Config, KLControlConfig
+from rmrl.config.schema.algorithm import RolloutCorrectionConfig
 from rmrl.registry import did_you_mean
 
 _SAVED = ("model", "optimizer", "extra", "hf_model")
@@ -99,7 +100,11 @@ def _checkpoints(config: Config) -> Iterator[str]:
 
 
 def _corrections(config: Config) -> Iterator[str]:
-    correction = config.algorithm.rollout_correction
+    return correction_problems(config.algorithm.rollout_correction)
+
+
+def correction_problems(correction: RolloutCorrectionConfig) -> Iterator[str]:
+    """Yield a sentence for bounds that leave nothing, and for a rejection by ratios that are 1."""
     smallest = correction.rollout_is_threshold_lower
     if smallest is not None and smallest > correction.rollout_is_threshold > 0:
         yield (
@@ -149,8 +154,12 @@ def _policy_loss(config: Config) -> Iterator[str]:
 
 
 def _kl_control(config: Config) -> Iterator[str]:
-    """The adaptive controller multiplies its coefficient."""
-    control = config.algorithm.kl_ctrl
+    return kl_control_problems(config.algorithm.kl_ctrl)
+
+
+def kl_control_problems(control: KLControlConfig) -> Iterator[str]:
+    """Yield a sentence for an adaptive controller, which multiplies its coefficient, without
+    one."""
     if control.type == "adaptive" and control.kl_coef == 0:
         yield (
             "algorithm.kl_ctrl.kl_coef=0.0: type=adaptive needs a value above 0; use"

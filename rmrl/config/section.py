@@ -10,16 +10,15 @@ from typing import Any
 from rmrl.config.compat.use import uses_models
 from rmrl.config.schema import RewardConfig, ScoreConfig
 from rmrl.config.typed import config_of, with_lists
-from rmrl.config.yaml_file import content_of, names_function
+from rmrl.config.yaml_file import SUFFIXES, content_of, names_function
 from rmrl.errors import ConfigError
 
 SECTION = "reward"
-_SUFFIXES = (".yaml", ".yml")
 
 
 def is_section_file(text: str) -> bool:
     """Return whether a value of `reward=` names a file, rather than a section in --config-dir."""
-    return text.endswith(_SUFFIXES) or names_function(text)
+    return text.endswith(SUFFIXES) or names_function(text)
 
 
 def section_path(text: str, folder: Path | None) -> Path:
@@ -28,7 +27,7 @@ def section_path(text: str, folder: Path | None) -> Path:
     path = Path(text).expanduser()
     if folder is None or path.exists():
         return path
-    for name in (text, *map(text.__add__, _SUFFIXES)):
+    for name in (text, *map(text.__add__, SUFFIXES)):
         if (folder / SECTION / name).is_file():
             return folder / SECTION / name
     return path

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from rmrl.config.named_rewards import add_functions, name_files, parted
 from rmrl.config.plain_checks import keys_of, look_up
-from rmrl.config.reward_files import name_files
 from rmrl.config.schema import (
     AuditConfig,
     CalibrateConfig,
@@ -49,10 +49,12 @@ Root = TypeVar(
 
 
 def config_of(content: Mapping[str, Any], root: type[Root]) -> Root:
-    """Build a typed configuration from sections in plain Python values; absent keys have defaults.
+    """Build a typed configuration from sections in plain Python values, or with functions as rules;
+    absent keys have defaults.
 
     Raises ConfigError with every unknown key (with the nearest known one), or for wrong types.
     """
+    content, functions = parted(content)
     problems = list(_unknown_keys(root, content))
     if problems:
         raise ConfigError(problems)
@@ -62,7 +64,10 @@ def config_of(content: Mapping[str, Any], root: type[Root]) -> Root:
     except OmegaConfBaseException as error:
         raise ConfigError(_with_key(error)) from error
     assert isinstance(merged, DictConfig)
-    return to_config(merged, root)
+    config = to_config(merged, root)
+    if functions:
+        add_functions(config.reward, functions)  # type: ignore[union-attr]
+    return config
 
 
 def to_config(composed: DictConfig, root: type[Root]) -> Root:
@@ -97,11 +102,6 @@ def _nested_values(config: object) -> Iterator[str]:
 
 def _with_key(error: OmegaConfBaseException) -> str:
     key = error.full_key
-    if "Value 'function'" in str(error):
-        return (
-            f"{key}: saw a function; rules run in processes of their own, which import them: put it"
-            " into a file and give its place, 'rules.py:name' or 'package.module:name'"
-        )
     return f"{key}: {first_line(error)}" if key else first_line(error)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +11,29 @@ import yaml
 
 from rmrl.errors import ConfigError
 
+SUFFIXES = (".yaml", ".yml")
+Configuration = Mapping[str, Any] | Sequence[Any] | Callable[..., Any] | Path
+"""What programs may give: a mapping, a YAML file's path, or rewards, as `content_of` takes them."""
+
 
 def names_function(text: str) -> bool:
     """Return whether a text is the path of a Python file, with or without a function's name."""
     return text.partition(":")[0].endswith(".py")
 
 
-def content_of(config: Any) -> Mapping[str, Any]:
-    """Return a configuration's content: a mapping as it is, or the content of the file whose path
-    is given. A function's file, rules.py or rules.py:name, is a section that names it alone. Raises
-    ConfigError for any other value, and as `read_yaml`."""
+def content_of(config: Configuration | Any) -> Mapping[str, Any]:
+    """Return a configuration's content: a mapping as it is, or the content of the YAML file whose
+    path is given. A reward's name, a function, its file (rules.py or rules.py:name) and a list of
+    these are a section `reward` that names them alone. Raises ConfigError for any other value, and
+    as `read_yaml`."""
     if isinstance(config, str | Path):
         path = Path(config).expanduser()
-        return {"models": [str(path)]} if names_function(str(path)) else read_yaml(path)
+        if names_function(str(path)):
+            return {"models": [str(path)]}
+        if isinstance(config, Path) or path.suffix in SUFFIXES or path.is_file():
+            return read_yaml(path)
+    if isinstance(config, str | list | tuple) or callable(config):
+        return {"models": config}
     if not isinstance(config, Mapping):
         raise ConfigError(
             f"saw {config!r:.80}; need a section `reward`, e.g. {{'models': ['gsm8k']}}, or the"

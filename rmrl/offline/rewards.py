@@ -21,7 +21,7 @@ from rmrl.config.load import shipped
 from rmrl.config.schema import ScoreConfig
 from rmrl.config.section import read_section, section_path
 from rmrl.config.typed import config_of
-from rmrl.config.yaml_file import content_of
+from rmrl.config.yaml_file import Configuration, content_of
 from rmrl.data.column_names import ColumnNames, column_names
 from rmrl.data.frames import mappings_of
 from rmrl.data.responses import AnsweredRow, answered, batches, groups_together
@@ -61,9 +61,7 @@ class AsyncRewards:
     All calls belong to one event loop. Calls that overlap are served one after another.
     """
 
-    def __init__(
-        self, config: Mapping[str, Any] | str | Path, *, in_training: bool = False
-    ) -> None:
+    def __init__(self, config: Configuration, *, in_training: bool = False) -> None:
         self._in_training = in_training
         config = content_of(config)
         score_config = _score_config(config)
@@ -173,13 +171,12 @@ class Rewards:
     Engines start with the first call and end with the block or `close`.
     """
 
-    def __init__(
-        self, config: Mapping[str, Any] | str | Path, *, in_training: bool = False
-    ) -> None:
+    def __init__(self, config: Configuration, *, in_training: bool = False) -> None:
         """`config`: a section `reward` ({"models": [...], "weights": [...], ...}), or a mapping
         with that section and others from `rmrl score` ({"reward": {...}, "columns": ["raw"],
         "trainer": {"device": "cpu"}}). The whole and `reward` may each be a YAML file's path
-        ({"reward": "section.yaml", ...}). With `in_training` each call is a step: transforms'
+        ({"reward": "section.yaml", ...}), or rewards alone: "gsm8k", a function, ["gsm8k", short].
+        With `in_training` each call is a step: transforms'
         running statistics go on from call to call, and more missing verdicts than allowed raise
         MissingVerdictsError unless `over_budget` is given.
 
@@ -300,9 +297,10 @@ def _score_config(config: Mapping[str, Any]) -> ScoreConfig:
         return config_of({"reward": config}, ScoreConfig)
     if _OF_TRAINING in config:
         config = {name: config[name] for name in ("reward", "ray_kwargs") if name in config}
-    if isinstance(config["reward"], str | Path):
-        section = read_section(section_path(str(config["reward"]), None))
-        config = {**config, "reward": section}
+    given = config["reward"]
+    if isinstance(given, str | Path):
+        given = read_section(section_path(str(given), None))
+    config = {**config, "reward": content_of(given)}
     problems = [
         f"{name}: no section of rewards in Python{did_you_mean(name, SECTIONS)}; there are"
         f" {', '.join(SECTIONS)}"

@@ -44,7 +44,11 @@ def test_each_component_has_its_name_its_weight_and_its_scores(config: Make) -> 
     assert funcs.combined(**CALL) == [1.05, 0.35, 1.1, None]
 
 
-def test_a_function_s_file_is_a_configuration_and_a_function_is_none(tmp_path: Path) -> None:
+def size(solution_str: str) -> float:
+    return len(solution_str)
+
+
+def test_a_function_and_its_file_are_configurations(tmp_path: Path) -> None:
     file = tmp_path / "length.py"
     file.write_text(
         "def compute_score(data_source, solution_str, ground_truth):\n    return len(solution_str)\n"
@@ -52,7 +56,11 @@ def test_a_function_s_file_is_a_configuration_and_a_function_is_none(tmp_path: P
     (func,) = reward_funcs(str(file))
     assert func.__name__ == "length"
     assert func(**CALL) == [1.0, 7.0, 2.0, 6.0]
-    for other in (len, ["gsm8k"], None):
+    for given in (size, [size], {"models": [size]}):
+        (func,) = reward_funcs(given)
+        assert func.__name__ == "size"
+        assert func(**CALL) == [1.0, 7.0, 2.0, 6.0]
+    for other in (3, None):
         with pytest.raises(ConfigError, match="need a section `reward`"):
             reward_funcs(other)  # type: ignore[arg-type]
 

@@ -232,8 +232,14 @@ def test_a_wholly_rejected_response_is_in_no_mean_over_responses():
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"rollout_is": "tokens"}, "algorithm.rollout_correction.rollout_is: nothing named"),
-        ({"rollout_rs": "tokens"}, "algorithm.rollout_correction.rollout_rs: nothing named"),
+        (
+            {"rollout_is": "tokens"},
+            "algorithm.rollout_correction.rollout_is='tokens': not a choice; did you mean 'token'?",
+        ),
+        (
+            {"rollout_rs": "tokens"},
+            "algorithm.rollout_correction.rollout_rs='tokens': not a choice; did you mean 'token'?",
+        ),
         ({"rollout_is_threshold": 0.0}, "algorithm.rollout_correction.rollout_is_threshold=0.0"),
         ({"rollout_rs_threshold": 0.0}, "algorithm.rollout_correction.rollout_rs_threshold=0.0"),
     ],

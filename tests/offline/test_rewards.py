@@ -361,19 +361,86 @@ def rate(data_source: str, solution_str: str, ground_truth: str) -> float:
 
 
 OTHER_CONFIGS: dict[str, tuple[Any, str]] = {
-    "names": (["gsm8k"], "saw ['gsm8k']; need a section `reward`, e.g. {'models': ['gsm8k']}"),
+    "a number": (3, "saw 3; need a section `reward`, e.g. {'models': ['gsm8k']}"),
     "nothing": (None, "saw None; need a section `reward`"),
-    "a function": (rate, "need a section `reward`, e.g."),
-    "a function's name": (
-        {"models": [rate]},
-        "reward.models[0]: saw a function; rules run in processes of their own, which import them:"
-        " put it into a file and give its place, 'rules.py:name'",
+    "an unknown name": ("gsm8", "nothing named 'gsm8'; did you mean 'gsm8k'?"),
+    "a file that is not there": ("reward.yaml", "reward.yaml does not exist; give a YAML file"),
+    "a lambda": (lambda solution_str: 1.0, "which has no name to report its scores under: give"),
+    "two functions of one name": (
+        {"models": [rate], "specs": {"rate": {"function": "rules.py"}}},
+        "two functions are called 'rate'; give each a name of its own",
     ),
-    "a function as the rule": (
-        {"models": ["a"], "specs": {"a": {"function": rate}}},
-        "reward.specs.a.function: saw a function",
+    "a number as the rule": (
+        {"models": ["a"], "specs": {"a": {"function": 3}}},
+        "reward.specs.a.function=3: give a name or a function or null",
+    ),
+    "a function that cannot be copied": (
+        [partial(rate, lock=threading.Lock())],
+        "cannot be copied to the processes that run rules (TypeError: cannot pickle",
     ),
 }
+
+
+class Words:
+    def __init__(self, word: str = "four") -> None:
+        self.word = word
+
+    def __call__(self, solution_str: str, ground_truth: str) -> float:
+        return float(solution_str.count(self.word))
+
+
+def longer(than: int) -> Callable[..., float]:
+    """A function that no module has under a name."""
+    return lambda solution_str: float(len(solution_str) > than)
+
+
+RULES: dict[str, tuple[Any, dict[str, float | None]]] = {
+    "a name": ("math_verify", {"math_verify": 0.0}),
+    "a list of names": (["math_verify"], {"math_verify": 0.0}),
+    "a function": (rate, {"rate": 1.0}),
+    "a function and a name": ([rate, "math_verify"], {"rate": 1.0, "math_verify": 0.0}),
+    "a function among models": ({"models": [rate], "weights": [0.5]}, {"rate": 1.0}),
+    "beside other sections": ({"reward": [rate], "columns": ["raw"]}, {"rate": 1.0}),
+    "a class": (Words, {"Words": 2.0}),
+    "an object": ([Words("times")], {"Words": 1.0}),
+    "a partial": ([partial(rate, data_source="s")], {"rate": 1.0}),
+    "a lambda with a name": (
+        {"models": ["long"], "specs": {"long": {"function": longer(20)}}},
+        {"long": 0.0},
+    ),
+    "a class with arguments": (
+        {"models": ["w"], "specs": {"w": {"function": Words, "arguments": {"word": "o"}}}},
+        {"w": 2.0},
+    ),
+    "for one source": (
+        {"models": ["math_verify"], "by_source": {"s": {"models": [rate]}}},
+        {"math_verify": None, "rate": 1.0},
+    ),
+}
+"""Configuration -> scores for the response "four four times" and the reference 8."""
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rewards_by_their_names_and_functions(name: str) -> None:
+    config, scores = RULES[name]
+    with Rewards(config) as rewards:
+        (row,) = rewards.score(["2 * 4?"], ["four four times"], references=["8"], data_source="s")
+    assert {key[6:]: row[key] for key in row if key.startswith("score_")} == scores
+
+
+def test_the_functions_of_a_script_are_rules(tmp_path: Path) -> None:
+    """As in a notebook: workers cannot import the script, which scores when it is imported."""
+    script = tmp_path / "scores.py"
+    script.write_text(
+        "from rmrl import Rewards\n"
+        "LIMIT = 3\n"
+        "def short(solution_str):\n"
+        "    return float(len(solution_str) < LIMIT)\n"
+        "with Rewards(short) as rewards:\n"
+        "    print(rewards.score(['a', 'b'], ['ab', 'abcd'])['reward'])\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("[1.0, 0.0]\n", 0), done.stderr
 
 
 @pytest.mark.parametrize("name", OTHER_CONFIGS)

@@ -16,6 +16,7 @@ import hashlib
 import importlib
 import inspect
 import json
+import pickle
 import sys
 import traceback
 from collections.abc import Callable, Collection, Mapping
@@ -64,6 +65,9 @@ class FunctionSource:
     rewards."""
     arguments: str = ""
     """The rule's own arguments, a JSON object. "": none."""
+    copy: bytes = field(default=b"", repr=False)
+    """A copy of a function that no file or module has, by cloudpickle in this program itself. b"":
+    none."""
 
     @property
     def is_file(self) -> bool:
@@ -86,6 +90,25 @@ class FunctionSource:
     def load(self) -> Callable[..., Any]:
         """Import the function. A class is instantiated. RewardFunctionError when the import raises
         or there is no such function."""
+        target = self._copied() if self.copy else self._imported()
+        arguments = json.loads(self.arguments) if self.arguments else {}
+        if inspect.isclass(target):
+            return instantiated(target, str(self), arguments)
+        if is_rubric(target):
+            return of_rubric(target)
+        if not callable(target):
+            raise RewardFunctionError(f"{self} is {type(target).__name__}; name a function.")
+        return bound(target, arguments, str(self))
+
+    def _copied(self) -> Any:
+        try:
+            return pickle.loads(self.copy)
+        except Exception as error:  # it may import modules, which may raise anything
+            raise RewardFunctionError(
+                f"Copying {self} to another process raised {describe_exception(error)}."
+            ) from error
+
+    def _imported(self) -> Any:
         if self.is_file:
             module: Any = load_module(Path(self.target), self.code)
             code = read_source(Path(self.target)) if self.code is None else self.code
@@ -109,14 +132,7 @@ class FunctionSource:
                 hint = did_you_mean(self.attribute, names)
                 raise RewardFunctionError(f"{self.target} has no '{self.attribute}'{hint}")
             target = getattr(target, part)
-        arguments = json.loads(self.arguments) if self.arguments else {}
-        if inspect.isclass(target):
-            return instantiated(target, str(self), arguments)
-        if is_rubric(target):
-            return of_rubric(target)
-        if not callable(target):
-            raise RewardFunctionError(f"{self} is {type(target).__name__}; name a function.")
-        return bound(target, arguments, str(self))
+        return target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,8 +234,10 @@ def function_dropin(source: FunctionSource, name: str) -> DropIn:
     rule_arguments(function, str(source))
     path = Path(source.target)
     if not source.is_file:
-        path = Path(getattr(sys.modules[source.target], "__file__", None) or source.target)
-    if path.suffix == ".py":
+        path = Path(getattr(sys.modules.get(source.target), "__file__", None) or source.target)
+    if source.copy:
+        code_hash = hashlib.sha256(source.copy).hexdigest()
+    elif path.suffix == ".py":
         code_hash = code_hash_of(source.code or read_source(path), path.parent)
     else:
         compiled = path.read_bytes() if path.is_file() else str(source).encode()

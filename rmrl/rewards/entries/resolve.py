@@ -31,6 +31,7 @@ from rmrl.rewards.dropins.dropin import (
     load_dropin,
     load_function,
 )
+from rmrl.rewards.dropins.given_function import source_of
 from rmrl.rewards.entries.build import build_spec
 from rmrl.rewards.entries.names import Component, named_rewards
 from rmrl.rewards.entries.presets import preset_entries, with_defaults
@@ -279,6 +280,8 @@ def _dropin_of(name: str, section: dict[str, Any], surroundings: Surroundings) -
             return load_function(name, name, arguments=arguments)
         path = find_dropin(name, surroundings)
         return load_dropin(path, name, arguments=arguments) if path else None
+    if callable(function):
+        return function_dropin(source_of(function, arguments), name)
     target, _, attribute = str(function).partition(":")
     if target.endswith(".py"):
         path = Path(target).expanduser()

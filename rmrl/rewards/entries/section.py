@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +48,8 @@ SHARED_KEYS = (
 """Entries that every kind has. Each kind's `Options` has further entries."""
 _TEXT = str | None
 NAMES: Mapping[str, Any] = {
-    "kind": _TEXT, "path": _TEXT, "adapter": _TEXT, "function": _TEXT, "preset": _TEXT,
+    "kind": _TEXT, "path": _TEXT, "adapter": _TEXT, "preset": _TEXT,
+    "function": str | Callable[..., Any] | None,
     "rm_prompt": str | int | None,
 }  # fmt: skip
 """Shared entries that are names, with their types. The others have readers of their own."""

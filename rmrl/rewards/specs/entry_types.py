@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ _NAMES: Mapping[Any, str] = {
     float: "a finite number",
     str: "a name",
     type(None): "null",
+    Callable[..., Any]: "a function",
 }
 
 
@@ -54,12 +55,14 @@ def advice(value: Any, annotation: Any) -> str:
 
 def in_words(annotation: Any) -> str:
     """Return a type for people, e.g. "a list, each a finite number"."""
+    if annotation in _NAMES:
+        return _NAMES[annotation]
     inner = typing.get_args(annotation)
     if isinstance(annotation, types.UnionType):
         return " or ".join(map(in_words, inner))
     origin = typing.get_origin(annotation)
     if origin is None:
-        return _NAMES.get(annotation, "another value")
+        return "another value"
     name = "a list"
     if issubclass(origin, Mapping):
         name = "names and their values"

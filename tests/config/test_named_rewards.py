@@ -1,4 +1,4 @@
-"""Rewards named by the files of their functions."""
+"""Rewards named by their functions and these functions' files."""
 
 from __future__ import annotations
 
