@@ -11,6 +11,7 @@ from rmrl.config.command_line import command_line, is_flag
 from rmrl.config.schema import CompareConfig
 from rmrl.config.section import SECTION, section_path
 from rmrl.errors import ConfigError
+from rmrl.files import DATA_SUFFIXES
 
 if TYPE_CHECKING:
     from rmrl.evaluation.compare.check_comparison import CheckedComparison
@@ -79,7 +80,7 @@ def sorted_arguments(given: Sequence[str]) -> tuple[list[str], list[str]]:
     overrides: list[str] = []
     for before, text in zip(["", *given], given, strict=False):
         key, equals, value = text.partition("=")
-        if is_flag(text, before):
+        if is_flag(text, before) or (not equals and text.endswith(DATA_SUFFIXES)):
             overrides.append(text)
         elif not equals:
             sections.append(text)

@@ -101,13 +101,10 @@ def malformed(word: str, reason: str) -> str:
         )
     if not equals and word.endswith(("]", "}")):
         return f"{word}: the rest of a list or mapping that was cut at a space"
-    if not equals and names_data(word):
-        return (
-            f"{word}: files are the value of a key, data.files={word}; for training"
-            f" data.train_files={word}"
-        )
     if not equals and word.replace(".", "").replace("_", "").isalnum():
         reason = f"its value is missing, {word}=<value>"
+        if "." not in word:
+            reason += f" (a reward of this name is reward.models=[{word}])"
     return (
         f"{word}: {reason}; overrides look like section.key=value, lists like [a,b] or, with other"
         " letters and marks, ['ü','a=b']"

@@ -30,6 +30,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from rmrl.config.bare_words import keyed
 from rmrl.config.command_line import (
     CommandLine,
     Setting,
@@ -149,13 +150,22 @@ def _prepared(arguments: Sequence[str], root: type) -> CommandLine:
     line = command_line(arguments)
     problems = Problems()
     overrides: list[str] = []
+    words = list(line.overrides)
+    for data_key in ("data.files", "data.train_files"):
+        if unknown_key(root, data_key) is None:
+            words = keyed(words, data_key)
     section: dict[str, Any] | None = None
-    for text in line.overrides:
+    for text in words:
         file = _section_file(text, line.folder)
         if file is None:
             overrides.append(text)
             continue
         with problems.collecting():
+            if section is not None:
+                raise ConfigError(
+                    f"{text}: there is a section of rewards already; give one, or the rewards of"
+                    " several as reward.models=[a,rules.py]"
+                )
             section = read_section(file)
     with problems.collecting():
         overrides = normalise(overrides, root)
@@ -451,11 +461,9 @@ def _check_override(text: str, root: type, problems: list[str]) -> list[str]:
     annotated = annotation(root, key)
     value = override.value()
     is_section = dataclasses.is_dataclass(annotated)
-    if is_section and hasattr(annotated, "files") and names_data(value):
-        return [f"{key}.files={text.partition('=')[2]}"]
-    if is_section and hasattr(annotated, "train_files") and names_data(value):
-        problems.append(f"{text}: '{key}' is a section; name the file in {key}.train_files=...")
-        return []
+    for files in ("files", "train_files"):
+        if is_section and hasattr(annotated, files) and names_data(value):
+            return [f"{key}.{files}={text.partition('=')[2]}"]
     free = is_free(annotated)
     if not free and not is_section:
         text = text.lstrip("+")  # verl adds keys that the schema has here

@@ -65,7 +65,11 @@ def _quoted(word: str, *, sweeps: bool) -> str:
         is_path = False
     if not is_path and (_SLIP.match(value) or (is_several and sweeps)):
         return word
-    # A backslash escapes in front of a quote alone.
+    text = f"{key}={quoted(value)}"
+    return word if read_override(text)[0] is None else text
+
+
+def quoted(value: str) -> str:
+    """Return a text in quotes, as the grammar reads it. A backslash escapes before quotes alone."""
     escaped = re.sub(r"(\\*)('|$)", lambda marks: marks[1] * 2 + "\\'" * len(marks[2]), value)
-    quoted = f"{key}='{escaped}'"
-    return word if read_override(quoted)[0] is None else quoted
+    return f"'{escaped}'"

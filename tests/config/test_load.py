@@ -131,10 +131,6 @@ def test_free_sections_take_new_entries():
         ),
         ("data.custom_cls.path=my.py", ["data.custom_cls.path=", "parquet schema"]),
         (
-            "data=rows.jsonl",
-            ["data=rows.jsonl: ", "'data' is a section; name the file in data.train_files="],
-        ),
-        (
             "data=rows",
             ["data=rows: ", "'data' is a section; give its keys, data.<key>=..., or the name of a"],
         ),
@@ -143,7 +139,6 @@ def test_free_sections_take_new_entries():
             ["actor_rollout_ref.model=/models/qwen: ", "ModelConfig"],
         ),
         ("reward=./mine", ["reward=./mine: ", "nothing named './mine'"]),
-        ("rows.jsonl", ["rows.jsonl: ", "data.files=rows.jsonl"]),
         ("reward.models=[a,", ["reward.models=[a,: ", "quote the word, 'reward.models=[a, b]'"]),
         ("b]", ["b]: ", "the rest of a list or mapping that was cut at a space"]),
     ],

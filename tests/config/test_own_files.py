@@ -3,8 +3,10 @@ with them as without them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +20,8 @@ from rmrl import (
     main_serve,
 )
 from rmrl.config.load import compose_config
-from rmrl.config.schema import Config, ScoreConfig
+from rmrl.config.plain_checks import look_up
+from rmrl.config.schema import Config, EvalConfig, ScoreConfig, ServeConfig
 from rmrl.errors import ConfigError
 from rmrl.offline.rewards import Rewards
 from tests.inputs import read_lines, write_lines
@@ -37,6 +40,7 @@ WAYS = {
     "--config-dir": ["--config-dir", "conf", "reward=mine"],
     "--config-dir with a plus": ["--config-dir=conf", "+reward=mine"],
     "a file": ["reward=conf/reward/mine.yaml"],
+    "a file without a key": ["conf/reward/mine.yaml"],
 }
 DATA = {"train": "data.train_files", "serve": "out"}
 """Command -> the key of its data, where it is not data.files."""
@@ -83,7 +87,7 @@ def test_an_error_after_the_configuration_is_read_is_the_same_in_every_way(
         assert "Traceback" not in text
         endings.append((code, sentences(text)))
     assert endings[0][0] in (2, 6)
-    assert endings[1:] == [endings[0]] * 3
+    assert endings[1:] == [endings[0]] * len(WAYS)
     assert not list(folder.glob("*.log"))
 
 
@@ -132,9 +136,53 @@ def test_compare_takes_sections_by_file_and_by_name(
         )
     ):
         assert main_compare.main([*words, *rest, f"out=report{number}"]) == 0
+    bare = ["rows.jsonl", "conf/reward/mine.yaml", "conf/reward/mine.yaml", *rest[1:]]
+    assert main_compare.main([*bare, "out=bare"]) == 0
     capsys.readouterr()
     assert main_compare.main(["reward=no.yaml", "conf/reward/mine.yaml", *rest, "out=x"]) == 2
     assert "no.yaml does not exist; give a YAML file" in capsys.readouterr().err
+
+
+BARE: dict[str, tuple[type, list[str], dict[str, Any]]] = {
+    "data": (ScoreConfig, ["rows.jsonl"], {"data.files": ["rows.jsonl"]}),
+    "many files, as a shell lists them": (
+        ScoreConfig,
+        ["b ü's.jsonl", "max_rows.jsonl", "data.max_rows=3", "c,d.csv", "hf://a/b/test"],
+        {"data.files": ["b ü's.jsonl", "max_rows.jsonl", "c,d.csv", "hf://a/b/test"]},
+    ),
+    "training": (Config, ["rows.parquet"], {"data.train_files": ["rows.parquet"]}),
+    "training, with a key": (Config, ["data=rows.csv"], {"data.train_files": "rows.csv"}),
+    "a section": (ScoreConfig, ["conf/reward/mine.yaml"], {"reward.models": ["gsm8k"]}),
+    "a rule, and data": (
+        EvalConfig,
+        ["./rules.py:short", "./rows.jsonl"],
+        {"data.files": ["./rows.jsonl"], "reward.models": ["short"]},
+    ),
+    "a service": (ServeConfig, ["conf/reward/mine.yaml"], {"reward.models": ["gsm8k"]}),
+}
+"""Command, words and what they set."""
+
+
+@pytest.mark.parametrize("words", BARE)
+@pytest.mark.usefixtures("folder")
+def test_files_need_no_key(words: str) -> None:
+    root, line, settings = BARE[words]
+    config: Any = compose_config(line, root)
+    assert {key: look_up(config, key) for key in settings} == settings
+
+
+BARE_TWICE = {
+    "rows.jsonl data=other.jsonl": "data=other.jsonl and the files without a key (rows.jsonl) both",
+    "a.csv b.csv data.files=[c.csv]": "the files without a key (a.csv, b.csv) both name data",
+    "rules.py reward=mine.yaml": "there is a section of rewards already; give one",
+    "a.py b.py rows.jsonl": "reward=b.py: there is a section of rewards already",
+}
+
+
+@pytest.mark.parametrize("line", BARE_TWICE)
+def test_files_beside_a_key_for_them_are_a_sentence(line: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(BARE_TWICE[line])):
+        compose_config(line.split(), ScoreConfig)
 
 
 def test_python_takes_the_path_of_a_section(folder: Path) -> None:
@@ -184,6 +232,7 @@ MISTYPED = {
     "--config-dir conf --config-name plain": "--config-name=plain starts from none of rmrl's configurations; this command needs a file with the line defaults: [ppo_trainer, _self_]",
     "--config-dir conf --config-name job": "--config-name=job starts from score; this command needs",
     "models=[gsm8k]": "models: no key 'models' in the top level; did you mean reward.models?",
+    "gsm8k": "gsm8k: its value is missing, gsm8k=<value> (a reward of this name is reward.models=[gsm8k])",
     "trainer.seed": "trainer.seed: its value is missing, trainer.seed=<value>; overrides look like",
     "--data rows.jsonl": "--data: no flag of this command; keys are given as section.key=value",
 }
