@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 class Compare(KeyCommand[CompareConfig, "CheckedComparison", Mapping[str, Any]]):
     """Each YAML file holds a section `reward`, alone or among others. A function, rules.py or
-    rules.py:name, is a section too. What both sections have a model compute is computed once. A
-    comparison that ended early goes on with the same command."""
+    rules.py:name, is a section too, and so is a reward's name. What both sections have a model
+    compute is computed once. A comparison that ended early goes on with the same command."""
 
     usage = "A.yaml B.yaml [key=value ...]"
     examples = (

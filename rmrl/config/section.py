@@ -34,10 +34,11 @@ def section_path(text: str, folder: Path | None) -> Path:
 
 
 def read_section(path: Path) -> dict[str, Any]:
-    """Return a file's section. Raises ConfigError, whose problems all begin with the path:
-    for a file that cannot be read, unknown keys and wrong values, and where rewards stand in a
-    section with older names and not in `reward`."""
-    content = content_of(path)
+    """Return a file's section, or a section with the reward that the path names. Raises
+    ConfigError, whose problems all begin with the path: for a file that cannot be read, unknown
+    keys and wrong values, and where rewards stand in a section with older names and not in
+    `reward`."""
+    content = content_of(str(path))
     section = content.get(SECTION, content)
     if section is None:
         section = {}

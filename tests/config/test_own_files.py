@@ -138,6 +138,7 @@ def test_compare_takes_sections_by_file_and_by_name(
         assert main_compare.main([*words, *rest, f"out=report{number}"]) == 0
     bare = ["rows.jsonl", "conf/reward/mine.yaml", "conf/reward/mine.yaml", *rest[1:]]
     assert main_compare.main([*bare, "out=bare"]) == 0
+    assert main_compare.main(["gsm8k", "math_verify", *rest, "out=names"]) == 0
     capsys.readouterr()
     assert main_compare.main(["reward=no.yaml", "conf/reward/mine.yaml", *rest, "out=x"]) == 2
     assert "no.yaml does not exist; give a YAML file" in capsys.readouterr().err
@@ -187,7 +188,8 @@ def test_files_beside_a_key_for_them_are_a_sentence(line: str) -> None:
 
 def test_python_takes_the_path_of_a_section(folder: Path) -> None:
     path = folder / "conf" / "reward" / "mine.yaml"
-    for config in (str(path), path, {"reward": str(path)}, {"reward": path, "columns": ["raw"]}):
+    configs: list[Any] = [str(path), path, {"reward": str(path)}, {"reward": path, "columns": []}]
+    for config in (*configs, {"reward": "gsm8k"}):
         with Rewards(config) as rewards:
             assert rewards.checked.config.reward.models == ["gsm8k"]
     (folder / "whole.yaml").write_text(f"reward: {path}\ntrainer: {{device: cpu}}\n")
