@@ -4,6 +4,7 @@ a time can hold."""
 from __future__ import annotations
 
 import fcntl
+import gzip
 import hashlib
 import logging
 import os
@@ -16,15 +17,34 @@ from typing import TextIO
 JSONL_SUFFIXES = (".jsonl", ".ndjson", ".json")
 GZIP_SUFFIX = ".gz"
 CSV_SUFFIX = ".csv"
+CSV_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 TABLE_SUFFIXES = (".parquet", ".arrow")
 """File names' ends where columns are stored with their types."""
 TYPED_SUFFIXES = (
     ".parquet", *JSONL_SUFFIXES, *(end + GZIP_SUFFIX for end in JSONL_SUFFIXES), ".arrow"
 )  # fmt: skip
 """File names' ends where values have types."""
-DATA_SUFFIXES = (*TYPED_SUFFIXES, CSV_SUFFIX)
+DATA_SUFFIXES = (*TYPED_SUFFIXES, *CSV_SUFFIXES)
 """File names' ends where rows are read."""
 _READ_BYTES = 2**20
+
+
+def is_csv(path: Path) -> bool:
+    """Return whether a file's values are the cells of a table of texts."""
+    return path.name.endswith(CSV_SUFFIXES)
+
+
+def open_text(path: Path, newline: str | None = None) -> TextIO:
+    """Open a text file for reading, packed or not. A byte that is not UTF-8 becomes a lone
+    surrogate. `newline`: as in `open`."""
+    options: dict[str, str | None] = {
+        "encoding": "utf-8-sig",
+        "errors": "surrogateescape",
+        "newline": newline,
+    }
+    if path.suffix == GZIP_SUFFIX:
+        return gzip.open(path, "rt", **options)  # type: ignore[call-overload]
+    return path.open(**options)  # type: ignore[call-overload]
 
 
 class LockedError(Exception):

@@ -1,6 +1,7 @@
 """csv files: records with the header row's names, and their cells' values.
 
-The format is RFC 4180: cells are separated by commas, a cell with a comma, a quote or a line break
+The format is RFC 4180: cells are separated by commas, or by the tabs or semicolons that a header
+without a comma has, a cell with a comma, a quote or a line break
 is enclosed in double quotes, and a quote in it is doubled. Files are read and written record by
 record.
 
@@ -17,20 +18,21 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
 from rmrl.data.column_names import DEFAULT_NAMES, NAMES_COLUMN, ColumnNames
 from rmrl.data.json_text import json_text, parsed
-from rmrl.data.problems import shown
 from rmrl.errors import DataError
+from rmrl.files import open_text
 
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")
 """Beginnings of cells that spreadsheets run."""
 
 _LONGEST_CELL = 2**31 - 1
 """Characters. The csv module's own limit of 131,072 is shorter than a long response."""
-_OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs"}
+_SEPARATORS = (",", "\t", ";")
 _TEXTS = ("prompt", "response", "ground_truth", "detail_", "raw_", "rendered_", "status_", "steps_")
 """Prefixes of a scored file's columns that stay texts."""
 _NAMED_TEXTS = ("prompt", "response", "reference")
@@ -40,12 +42,14 @@ def read_records(path: Path) -> Iterator[tuple[int, dict[str, str] | DataError]]
     """Yield (the record's first line in the file, cells by column, or what is wrong with the
     record); blank lines are left out. A byte that is not UTF-8 is a lone surrogate in its cell.
 
-    Raises DataError where the header is malformed, UnicodeDecodeError where it is not UTF-8,
-    OSError.
+    Raises DataError where the header is malformed, UnicodeDecodeError where it is not UTF-8, and an
+    error in UNREADABLE.
     """
     csv.field_size_limit(_LONGEST_CELL)
-    with path.open(encoding="utf-8-sig", newline="", errors="surrogateescape") as file:
-        reader = csv.reader(file, strict=True)
+    with open_text(path, newline="") as file:
+        header = file.readline()
+        separators = [mark for mark in _SEPARATORS if mark in header] or [","]
+        reader = csv.reader(chain([header], file), strict=True, delimiter=separators[0])
         records = _records(reader, path)
         _, names = next(records, (1, []))
         if isinstance(names, DataError):
@@ -157,12 +161,6 @@ def _records(reader: Any, path: Path) -> Iterator[tuple[int, list[str] | DataErr
 def _check_header(names: Sequence[str], path: Path) -> None:
     ",".join(names).encode("utf-8", errors="surrogateescape").decode("utf-8")
     need = "need a first line with the names of the columns, each once, e.g. prompt,response"
-    for separator, word in _OTHER_SEPARATORS.items():
-        if len(names) == 1 and separator in names[0]:
-            raise DataError(
-                f"{path}: saw the header {shown(names[0])}, which is separated by {word}; need"
-                " commas; write the file again with sep=','"
-            )
     if "" in names:
         raise DataError(
             f"{path}: saw a column without a name (column {names.index('') + 1} of {len(names)});"

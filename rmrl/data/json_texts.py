@@ -3,7 +3,6 @@ file that ends in .gz is unpacked while it is read."""
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import zlib
@@ -13,7 +12,7 @@ from typing import TextIO
 
 from rmrl.data.problems import shown
 from rmrl.errors import DataError
-from rmrl.files import GZIP_SUFFIX
+from rmrl.files import GZIP_SUFFIX, open_text
 
 UNREADABLE = (OSError, EOFError, zlib.error)
 """Errors of a file that is not there, not whole, or not packed as its name says."""
@@ -27,7 +26,7 @@ def json_texts(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the line on which each row begins, 1 is the first, and its text. A byte that is not
     UTF-8 becomes a lone surrogate. Raises one of UNREADABLE, DataError for a list that breaks
     off."""
-    with _opened(path) as file:
+    with open_text(path) as file:
         head = file.read(_HEAD_CHARACTERS)
         name = path.name.removesuffix(GZIP_SUFFIX)
         if name.endswith(".json") and head.lstrip().startswith("["):
@@ -37,12 +36,6 @@ def json_texts(path: Path) -> Iterator[tuple[int, str]]:
         for line, text in enumerate(file, start=1):
             if text.strip():
                 yield line, text
-
-
-def _opened(path: Path) -> TextIO:
-    if path.suffix == GZIP_SUFFIX:
-        return gzip.open(path, "rt", encoding="utf-8-sig", errors="surrogateescape")
-    return path.open(encoding="utf-8-sig", errors="surrogateescape")
 
 
 def _entries(file: TextIO, text: str, path: Path) -> Iterator[tuple[int, str]]:

@@ -23,7 +23,7 @@ from rmrl.data.json_texts import json_texts
 from rmrl.data.rows import Row
 from rmrl.data.table_files import holds_table, table_batches
 from rmrl.data.traces.table import as_row
-from rmrl.files import CSV_SUFFIX
+from rmrl.files import is_csv
 
 _TEXT = "text"
 
@@ -51,7 +51,7 @@ def pieces(
     if holds_table(path):
         yield from _of_table(path, file=file, first=first, wanted_N=wanted_N, rows=rows)
         return
-    read = _csv_texts if path.suffix == CSV_SUFFIX else _json_texts
+    read = _csv_texts if is_csv(path) else _json_texts
     texts = (entry for entry in read(path, len(wanted_N)) if wanted_N[entry[0]])
     while entries := list(islice(texts, rows)):
         places, lines, contents = zip(*entries, strict=True)
@@ -74,7 +74,7 @@ def rows_of(piece: Piece, path: Path, label: str) -> Iterator[Row]:
             fields=as_row(json.loads(fields[_TEXT]), where) if texts else fields,
             line=line or None,
             is_plain=True,
-            text_cells=path.suffix == CSV_SUFFIX,
+            text_cells=is_csv(path),
         )
 
 

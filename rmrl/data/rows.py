@@ -25,7 +25,7 @@ from rmrl.data.problems import shown
 from rmrl.data.table_files import holds_table, saved_files, table_batches, table_length
 from rmrl.data.traces.table import as_row
 from rmrl.errors import ConfigError, DataError, first_line
-from rmrl.files import CSV_SUFFIX, DATA_SUFFIXES
+from rmrl.files import DATA_SUFFIXES, is_csv
 
 EXAMPLE_SCRIPTS = {
     "arithmetic": "examples/arithmetic/make_data.py",
@@ -153,13 +153,13 @@ def read_rows(
     read = _read_jsonl
     if holds_table(path):
         read = _read_table
-    elif path.suffix == CSV_SUFFIX:
+    elif is_csv(path):
         read = _read_csv
     row_of = partial(
         Row,
         file=str(path),
         label=label or path.name,
-        text_cells=path.suffix == CSV_SUFFIX,
+        text_cells=is_csv(path),
         is_plain=True,
     )
     count = 0
@@ -179,7 +179,7 @@ def count_rows(path: Path) -> int:
     try:
         if holds_table(path):
             count = table_length(path)
-        elif path.suffix == CSV_SUFFIX:
+        elif is_csv(path):
             count = sum(1 for _ in csv_cells.read_records(path))
         else:
             count = sum(1 for _ in json_texts(path))
@@ -308,7 +308,7 @@ def _read_csv(path: Path, wanted_N: np.ndarray | None, row_of: _RowOf) -> Iterat
                 yield read(fields={}, size=len(text), problem=str(error), text=line_text)
             else:
                 yield read(fields=cells, size=len(text))
-    except (OSError, UnicodeDecodeError) as error:
+    except (*UNREADABLE, UnicodeDecodeError) as error:
         raise _unreadable(path, "UTF-8 csv", error) from error
 
 

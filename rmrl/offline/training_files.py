@@ -27,7 +27,7 @@ from rmrl.data.column_names import column_names
 from rmrl.data.csv_cells import values_of
 from rmrl.data.responses import AnsweredRow
 from rmrl.data.row_index import rows_to_score
-from rmrl.files import CSV_SUFFIX
+from rmrl.files import is_csv
 from rmrl.offline.assemble import added_columns, names_of_columns
 from rmrl.offline.job import Job
 from rmrl.offline.manifest import export_file
@@ -200,7 +200,7 @@ class _Exports:
         names = column_names(settings)
         key = names.at("response")
         columns = dict(row.fields)
-        if row.file.suffix == CSV_SUFFIX:
+        if is_csv(row.file):
             columns = values_of(row.fields, names)
         if row.several:
             answers = columns.pop("responses", None)

@@ -4,6 +4,7 @@ parquet row would hold, mistakes are sentences."""
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from rmrl.data.column_names import ColumnNames
 from rmrl.data.csv_cells import CsvWriter, scored_values_of, values_of
-from rmrl.data.rows import read_rows
+from rmrl.data.rows import count_rows, read_rows
 from rmrl.errors import DataError
 
 
@@ -50,11 +51,39 @@ def test_a_cell_longer_than_the_csv_modules_limit_and_a_mark_of_the_byte_order(
     assert list(row.fields) == ["prompt", "response"]
 
 
+OTHER_TABLES = {
+    "a.csv": 'prompt,response\n1;2,"a\tb"\n',
+    "b.csv": 'prompt;response\n"1;2";a\tb\n',
+    "c.csv": 'prompt\tresponse\n1;2\t"a\tb"\n',
+    "d.tsv": '"prompt"\tresponse\r\n1;2\t"a\tb"\r\n',
+    "e.csv.gz": 'prompt;response\n"1;2";a\tb\n',
+    "f.tsv.gz": '\ufeffprompt\tresponse\n1;2\t"a\tb"',
+}
+
+
+@pytest.mark.parametrize("name", OTHER_TABLES)
+def test_tabs_and_semicolons_separate_cells_where_the_header_has_them(
+    tmp_path: Path, name: str
+) -> None:
+    content = OTHER_TABLES[name].encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    (row,) = read_rows(tmp_path / name)
+    assert (row.fields, row.line) == ({"prompt": "1;2", "response": "a\tb"}, 2)
+    assert row.text_cells
+    assert count_rows(tmp_path / name) == 1
+
+
+def test_a_packed_table_that_breaks_off_is_a_sentence(tmp_path: Path) -> None:
+    content = gzip.compress(b"prompt,response\n" + b"a,b\n" * 999)
+    (tmp_path / "torn.csv.gz").write_bytes(content[: len(content) // 2])
+    with pytest.raises(DataError, match=r"torn\.csv\.gz .*EOFError"):
+        list(read_rows(tmp_path / "torn.csv.gz"))
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("prompt;response\na;b\n", "separated by semicolons; need commas"),
-        ("prompt\tresponse\na\tb\n", "separated by tabs"),
+        ("prompt;response\na,b\n", "line 2: saw 1 cells; need 2"),
         (",prompt\n0,a\n", "index=False"),
         ("prompt,prompt\na,b\n", "the column prompt more than once"),
         ("prompt,response\na,b\nc, d, e\n", "line 3: saw 3 cells; need 2"),
