@@ -30,7 +30,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rmrl.config.bare_words import keyed
+from rmrl.config.bare_words import SCORED, TRAINED, keyed
 from rmrl.config.command_line import (
     CommandLine,
     Setting,
@@ -151,7 +151,7 @@ def _prepared(arguments: Sequence[str], root: type) -> CommandLine:
     problems = Problems()
     overrides: list[str] = []
     words = list(line.overrides)
-    for data_key in ("data.files", "data.train_files"):
+    for data_key in (SCORED, TRAINED):
         if unknown_key(root, data_key) is None:
             words = keyed(words, data_key)
     section: dict[str, Any] | None = None

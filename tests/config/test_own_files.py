@@ -159,6 +159,11 @@ BARE: dict[str, tuple[type, list[str], dict[str, Any]]] = {
         ["./rules.py:short", "./rows.jsonl"],
         {"data.files": ["./rows.jsonl"], "reward.models": ["short"]},
     ),
+    "a model, and data": (
+        ScoreConfig,
+        ["./rm", "rows.jsonl"],
+        {"data.files": ["rows.jsonl"], "reward.models": ["./rm"]},
+    ),
     "a service": (ServeConfig, ["conf/reward/mine.yaml"], {"reward.models": ["gsm8k"]}),
 }
 """Command, words and what they set."""
@@ -168,6 +173,8 @@ BARE: dict[str, tuple[type, list[str], dict[str, Any]]] = {
 @pytest.mark.usefixtures("folder")
 def test_files_need_no_key(words: str) -> None:
     root, line, settings = BARE[words]
+    Path("rm").mkdir()
+    Path("rm/config.json").touch()
     config: Any = compose_config(line, root)
     assert {key: look_up(config, key) for key in settings} == settings
 
