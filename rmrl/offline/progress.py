@@ -1,4 +1,4 @@
-"""A scoring job's progress: a bar on a terminal, a line now and then in a log."""
+"""A scoring job's progress: a bar on a terminal or in a notebook, a line now and then in a log."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from rmrl.clock import Clock
 _log = logging.getLogger(__name__)
 
 _LINE_EVERY_S = 30.0
+_KERNEL = "ipykernel"
+"""Package of a notebook's process, which shows bars though it has no terminal."""
 
 
 @contextmanager
@@ -24,7 +26,7 @@ def counting(
     """Yield a function that takes how many responses are scored so far. The first `done` were
     scored earlier and do not count for the speed, nor does the time before the first scores, in
     which models are loaded."""
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() or _KERNEL in sys.modules:
         with tqdm(total=total, initial=done, desc="score", unit="resp", mininterval=0.5) as bar:
 
             def advance(count: int) -> None:
