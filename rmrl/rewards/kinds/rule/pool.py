@@ -151,7 +151,7 @@ class _Worker(WorkerProcess):
         self.look_at = self.started + look_distance(LOAD_TIMEOUT_S)
         self._own = None
         job = chunk[0].job
-        self.send(pickle.dumps((job.source, job.name, [c.payload for c in chunk])))
+        self.hand_over(job.source, job.name, [c.payload for c in chunk])
 
     def jobs(self) -> list[_Job]:
         """Return those that have calls here."""

@@ -2,8 +2,8 @@
 call.
 
 Frames are a 4-byte big-endian length and that many bytes. Downwards: a pickled chunk `(source,
-name of the reward, [pickled keyword arguments])`. Upwards, JSON, so that nothing a rule executes
-can make the parent unpickle:
+name of the reward, [pickled keyword arguments])`, the source None where the chunk before had it.
+Upwards, JSON, so that nothing a rule executes can make the parent unpickle:
     ["start", t]                               the function is loaded; its first call starts at t
     ["done", status, value, detail, extra, t]  one call finished at t; the next one of the chunk
       starts then
@@ -78,8 +78,11 @@ def serve(channel: socket.socket, rules: dict[FunctionSource, Rule]) -> None:
     stream = channel.makefile("rb")
     own = os.getpid()
     printing = ""
+    source: FunctionSource | None = None
     while len(header := stream.read(HEADER.size)) == HEADER.size:
-        source, name, payloads = received(stream.read(HEADER.unpack(header)[0]))
+        another, name, payloads = received(stream.read(HEADER.unpack(header)[0]))
+        source = another or source
+        assert source is not None
         if name != printing:
             printing = name
             with contextlib.suppress(OSError, ValueError):  # a rule may have closed its output

@@ -120,6 +120,14 @@ class WorkerProcess:
             finally:
                 os.close(self._prints.writing)
         self._buffer = bytearray()
+        self._source: FunctionSource | None = None
+        """Rule of the last chunk."""
+
+    def hand_over(self, source: FunctionSource, name: str, payloads: list[bytes]) -> None:
+        """Send a chunk of calls. OSError as `send`."""
+        again = source is self._source
+        self._source = source
+        self.send(pickle.dumps((None if again else source, name, payloads)))
 
     def send(self, data: bytes) -> None:
         """Send one frame. OSError: the process is gone or does not read."""
