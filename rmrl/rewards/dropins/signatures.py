@@ -58,7 +58,7 @@ __all__ = [
 RULE_ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 """Keyword arguments of `compute_score`."""
 
-RULE_EXTRAS = ("finish_reason", "response_tokens")
+RULE_EXTRAS = ("finish_reason", "response_tokens", "num_turns")
 """Further keyword arguments of `compute_score` where its signature names them."""
 
 LIST_ARGUMENTS = (
@@ -113,7 +113,7 @@ class OneByOne:
             raise RewardFunctionError(
                 f"{where}: {_seen(function)} {problem}. A rule is {RULE_SIGNATURE}; it is called by"
                 " keyword, and may leave out what it does not need and add"
-                f" {' and '.join(RULE_EXTRAS)}. With lists it is {LIST_SIGNATURE}."
+                f" {', '.join(RULE_EXTRAS)}. With lists it is {LIST_SIGNATURE}."
             )
         names = [
             name

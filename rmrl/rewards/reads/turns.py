@@ -57,6 +57,21 @@ def conversation_of(item: ScoreItem) -> tuple[Messages, int]:
     return (*item.messages, response), len(item.messages)
 
 
+def turn_count(item: ScoreItem) -> int:
+    """Return how many turns prompt and response have, as verl counts: 1 for the prompt, 1 for each
+    of the response's assistant turns, and 1 for all that stands between two of these."""
+    if item.conversation is None:
+        return 2
+    turns, first = conversation_of(item)
+    count = 1
+    own_before = False
+    for turn in turns[first:]:
+        own = turn["role"] == "assistant"
+        count += own or own_before
+        own_before = own
+    return count
+
+
 def assistant_turns(item: ScoreItem) -> list[int]:
     """Return the response's assistant turns as numbers among the turns that `conversation_of`
     returns."""

@@ -24,6 +24,7 @@ from rmrl.rewards.dropins.dropin import FunctionSource
 from rmrl.rewards.dropins.signatures import InLists, rule_form
 from rmrl.rewards.kinds.kind import Kind
 from rmrl.rewards.kinds.rule.worker import GROUP
+from rmrl.rewards.reads.turns import turn_count
 from rmrl.types import ScoreItem, ScoreResult
 
 if TYPE_CHECKING:
@@ -176,16 +177,22 @@ def unpacked(answer: ScoreResult, count: int) -> list[ScoreResult]:
 
 
 def call_of(item: ScoreItem, *, token_ids: bool = False) -> dict[str, Any]:
-    """Arguments that a rule may name, for one response; token ids on demand, as they are long."""
+    """Arguments that a rule may name, for one response; token ids on demand, as they are long. As
+    in verl, `extra_info` has a conversation's `num_turns`, too."""
+    num_turns = turn_count(item)
+    extra_info = dict(item.extra_info)
+    if item.conversation is not None:
+        extra_info.setdefault("num_turns", num_turns)
     arguments: dict[str, Any] = {
         "data_source": item.data_source,
         "solution_str": item.response,
         "ground_truth": reference_value(item.ground_truth),
-        "extra_info": dict(item.extra_info),
+        "extra_info": extra_info,
         "messages": list(map(dict, item.messages)),
         "plain_text": item.plain_text,
         "finish_reason": item.finish_reason,
         "response_tokens": item.response_tokens,
+        "num_turns": num_turns,
     }
     if token_ids:
         ids = np.asarray(item.token_ids, dtype=np.int64)

@@ -4,6 +4,7 @@ nothing else."""
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
 import subprocess
@@ -16,8 +17,8 @@ import pytest
 from rmrl.errors import EngineLostError, RewardFunctionError
 from rmrl.rewards.dropins.dropin import FunctionSource, load_dropin
 from rmrl.rewards.kinds.rule.pool import RulePool
-from rmrl.rewards.kinds.rule.reward import RuleReward
-from rmrl.types import ScoreItem, ScoreResult
+from rmrl.rewards.kinds.rule.reward import RuleReward, call_of
+from rmrl.types import Conversation, ScoreItem, ScoreResult
 from tests.patience import PATIENCE_S
 from tests.rewards.kinds.rule.rule_parts import (
     EVERY_WAY,
@@ -321,3 +322,28 @@ def test_settings_that_cannot_work_are_refused(pool, ways):
         RulePool(0)
     with pytest.raises(ValueError, match="timeout_s is 0"):
         RuleReward("mine", FunctionSource(str(ways)), pool=pool, timeout_s=0)
+
+
+SYSTEM = {"role": "system", "content": "s"}
+QUESTION = {"role": "user", "content": "q"}
+CALL = {"role": "assistant", "content": "a"}
+RESULT = {"role": "tool", "content": "r"}
+TURNS: dict[str, tuple[list[dict[str, str]], int]] = {
+    "a reply": ([CALL], 2),
+    "a call, its results, a reply": ([CALL, RESULT, RESULT, CALL], 4),
+    "two calls in a row": ([CALL, CALL, RESULT], 4),
+    "nothing yet": ([], 1),
+}
+"""The response's turns -> verl's `num_turns` (user turns + assistant turns + 1)."""
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_a_rule_gets_the_number_of_turns_as_in_verl(name: str) -> None:
+    turns, count = TURNS[name]
+    talk = Conversation(messages=(SYSTEM, QUESTION, *turns), first=2)
+    item = ScoreItem(prompt_id="0", messages=(SYSTEM, QUESTION), response="a", rm_prompt="")
+    call = call_of(dataclasses.replace(item, conversation=talk))
+    assert (call["num_turns"], call["extra_info"]) == (count, {"num_turns": count})
+    own = dataclasses.replace(item, conversation=talk, extra_info={"num_turns": 9})
+    assert call_of(own)["extra_info"] == {"num_turns": 9}
+    assert (call_of(item)["num_turns"], call_of(item)["extra_info"]) == (2, {})
