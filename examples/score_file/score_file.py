@@ -11,17 +11,20 @@ rows = [
     json.loads(line) for line in (HERE / "answers.jsonl").read_text(encoding="utf-8").splitlines()
 ]
 
-# %% A rule of our own: 1 for an empty response, 0 for 80 characters and more.
-RULES = HERE / "rules"
+
+# %% A rule of our own.
+def short(solution_str: str) -> float:
+    """Return 1 for an empty response and 0 for 80 characters and more, a straight line between."""
+    return max(0.0, 1.0 - len(solution_str) / 80)
+
 
 # %% Score. `gate`: only responses that `gsm8k` holds for right go on to `short`.
 config = {
     "reward": {
-        "models": ["gsm8k", "short"],
+        "models": ["gsm8k", short],
         "weights": [1.0, 0.5],
         "combine": "gate",
         "gates": ["gsm8k"],
-        "functions_dir": [str(RULES), str(HERE.parents[1] / "reward_functions")],
     },
     "trainer": {"device": "cpu"},
 }
@@ -32,12 +35,11 @@ print(table)
 # %% What each rule said. `skipped` is a response that the gate kept from it.
 for row in table:
     print(row["prompt"])
-    for reward, right, short, status in zip(
+    for reward, right, brevity, status in zip(
         row["reward"], row["score_gsm8k"], row["score_short"], row["status_short"], strict=True
     ):
-        print(
-            f"  reward {reward:.3f}  gsm8k {right:g}  short {status if short is None else f'{short:.3f}'}"
-        )
+        said = status if brevity is None else f"{brevity:.3f}"
+        print(f"  reward {reward:.3f}  gsm8k {right:g}  short {said}")
 
 # %% The best response to each question.
 for row in table:
