@@ -7,6 +7,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TextIO
 
@@ -50,6 +51,12 @@ def _entries(file: TextIO, text: str, path: Path) -> Iterator[tuple[int, str]]:
         line += text.count("\n", at, gap.end())
         at = gap.end()
         if text.startswith("]", at):
+            for rest in chain([text[at + 1 :]], file):
+                if rest.strip():
+                    raise DataError(
+                        f"{path} line {line}: saw {shown(rest.strip()[:80])} behind the list; need"
+                        " one list; give several as files of their own, or one row per line"
+                    )
             return
         problem = "it breaks off"
         end = None

@@ -123,6 +123,8 @@ ZEROS = b"PAR1" + b"\0" * 64 + b"PAR1"
             ["a.jsonl.gz (30 bytes)", "EOFError"],
         ),
         ("a.json", b"[1, 2]", ["a.json line 1", "without an outer list"]),
+        ("a.json", b'[\n{"x": 1}]\n \n[{"x": 2}]', ["a.json line 2", "behind the list"]),
+        ("a.json.gz", gzip.compress(b'[{"x": 1}]' + b"\n" * 10**6 + b"{}"), ["behind the list"]),
         ("a.json", b"5\n", ["a.json line 1", "5 (int)"]),
     ],
 )
