@@ -159,10 +159,10 @@ BARE: dict[str, tuple[type, list[str], dict[str, Any]]] = {
         ["./rules.py:short", "./rows.jsonl"],
         {"data.files": ["./rows.jsonl"], "reward.models": ["short"]},
     ),
-    "a model, and data": (
+    "a model, two rules, and data": (
         ScoreConfig,
-        ["./rm", "rows.jsonl"],
-        {"data.files": ["rows.jsonl"], "reward.models": ["./rm"]},
+        ["./rm", "a.py", "b.py:f", "rows.jsonl", "reward.weights=[1,2,3]"],
+        {"data.files": ["rows.jsonl"], "reward.models": ["./rm", "a", "f"]},
     ),
     "a service": (ServeConfig, ["conf/reward/mine.yaml"], {"reward.models": ["gsm8k"]}),
 }
@@ -180,14 +180,17 @@ def test_files_need_no_key(words: str) -> None:
 
 
 BARE_TWICE = {
-    "rows.jsonl data=other.jsonl": "data=other.jsonl and the files without a key (rows.jsonl) both",
-    "a.csv b.csv data.files=[c.csv]": "the files without a key (a.csv, b.csv) both name data",
-    "rules.py reward=mine.yaml": "there is a section of rewards already; give one",
-    "a.py b.py rows.jsonl": "reward=b.py: there is a section of rewards already",
+    "rows.jsonl data=other.jsonl": "data=other.jsonl says the same as the words without a key (rows.jsonl); give one list, data.files=[rows.jsonl,...]",
+    "a.csv b.csv data.files=[c.csv]": "data.files=[c.csv] says the same as the words without a key (a.csv, b.csv)",
+    "rules.py reward=mine.yaml": "reward=mine.yaml says the same as the words without a key (rules.py); give one list, reward.models=[rules.py,...]",
+    "rules.py mine.yaml": "reward=mine.yaml says the same",
+    "r.py reward.models=[gsm8k] x.csv": "reward.models=[gsm8k] says the same",
+    "reward=conf/reward/mine.yaml conf/reward/mine.yaml": "there is a section of rewards already; give one",
 }
 
 
 @pytest.mark.parametrize("line", BARE_TWICE)
+@pytest.mark.usefixtures("folder")
 def test_files_beside_a_key_for_them_are_a_sentence(line: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(BARE_TWICE[line])):
         compose_config(line.split(), ScoreConfig)
