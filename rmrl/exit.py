@@ -4,6 +4,7 @@ mistake."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import logging
 import os
@@ -38,29 +39,37 @@ def exit_code() -> Iterator[ExitCode]:
         except Interrupted as error:
             _log.info(str(error))
             code.value = error.exit_code
-        except RmrlError as error:
-            if os.environ.get("RMRL_TRACEBACK"):
+        except (RmrlError, ModuleNotFoundError, OSError) as error:
+            for_user = _for_user(error)
+            if for_user is None or os.environ.get("RMRL_TRACEBACK"):
                 raise
-            text = f"{type(error).__name__}: {error}"
+            text = f"{type(for_user).__name__}: {for_user}"
             print(f"\n{text}", file=sys.stderr, flush=True)
             _log.error(text, extra=FILE_ONLY)
-            code.value = error.exit_code
-        except ModuleNotFoundError as error:
-            from rmrl.config.installed import left_out_problem  # it reads the metadata of packages
-
-            problem = left_out_problem(error)
-            if not problem or os.environ.get("RMRL_TRACEBACK"):
-                raise
-            text = f"ConfigError: {problem}"
-            print(f"\n{text}", file=sys.stderr, flush=True)
-            _log.error(text, extra=FILE_ONLY)
-            code.value = ConfigError.exit_code
+            code.value = for_user.exit_code
         except KeyboardInterrupt as error:
             _log.info(str(error) or "interrupted")
             code.value = INTERRUPTED
         except asyncio.CancelledError:
             _log.info("interrupted")
             code.value = INTERRUPTED
+
+
+def _for_user(error: Exception) -> RmrlError | None:
+    """Return an error whose message is for users, None for one that is a defect."""
+    if isinstance(error, RmrlError):
+        return error
+    problem: str | None = None
+    if isinstance(error, ModuleNotFoundError):
+        from rmrl.config.installed import left_out_problem  # it reads the metadata of packages
+
+        problem = left_out_problem(error)
+    elif isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        problem = (
+            f"saw {str(error.filename)!r:.80}... as a path; names between slashes have at most 255"
+            " bytes: give another one"
+        )
+    return ConfigError(problem) if problem else None
 
 
 P = ParamSpec("P")

@@ -34,6 +34,14 @@ def is_csv(path: Path) -> bool:
     return path.name.endswith(CSV_SUFFIXES)
 
 
+def is_there(path: str | Path) -> bool:
+    """Return whether a path exists; False for a text that is no name that a file can have."""
+    try:
+        return Path(path).expanduser().exists()
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
 def open_text(path: Path, newline: str | None = None) -> TextIO:
     """Open a text file for reading, packed or not. A byte that is not UTF-8 becomes a lone
     surrogate. `newline`: as in `open`."""

@@ -187,3 +187,17 @@ def test_another_broken_pipe_keeps_its_traceback():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 1
     assert "a socket" in done.stderr
+
+
+def test_a_path_that_no_file_can_have_is_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with exit_code() as code:
+        (tmp_path / ("long" * 99)).read_text()
+    assert code.value == 2
+    assert "names between slashes have at most 255 bytes" in capsys.readouterr().err
+    with pytest.raises(FileNotFoundError), exit_code():
+        (tmp_path / "missing").read_text()
+    monkeypatch.setenv("RMRL_TRACEBACK", "1")
+    with pytest.raises(OSError, match="File name too long"), exit_code():
+        (tmp_path / ("long" * 99)).read_text()

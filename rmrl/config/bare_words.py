@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from rmrl.config.command_line import is_flag, names_data
 from rmrl.config.overrides import quoted
 from rmrl.config.section import SECTION, is_section_file
 from rmrl.config.yaml_file import names_function
 from rmrl.errors import ConfigError
+from rmrl.files import is_there
 
 SCORED, TRAINED = "data.files", "data.train_files"
 """Keys that data files without one have."""
@@ -25,7 +25,7 @@ def keyed(words: Sequence[str], data_key: str) -> list[str]:
     others: list[str] = []
     for before, word in zip(["", *words], words, strict=False):
         is_bare = "=" not in word and not is_flag(word, before)
-        is_model = data_key == SCORED and (Path(word) / "config.json").is_file()
+        is_model = data_key == SCORED and is_there(f"{word}/config.json")
         if is_bare and (is_model or names_function(word)):
             models.append(word)
         elif is_bare and is_section_file(word):

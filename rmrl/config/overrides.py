@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -13,6 +12,7 @@ from hydra.errors import HydraException
 
 from rmrl.config.command_line import Setting, is_flag, malformed
 from rmrl.errors import first_line
+from rmrl.files import is_there
 
 _SLIP = re.compile(r"""[\[{'"=]|\w+\(|\S*[\]}]$|.*(,\S|\$\{)""", re.DOTALL)
 """A value that is probably meant as a list, mapping, function, sweep or interpolation."""
@@ -59,11 +59,7 @@ def _quoted(word: str, *, sweeps: bool) -> str:
     is_several = override is not None and override.is_sweep_override()
     if not equals or not value or (override is not None and not is_several):
         return word
-    try:
-        is_path = Path(value).expanduser().exists()
-    except (OSError, ValueError, RuntimeError):  # no name that a file can have
-        is_path = False
-    if not is_path and (_SLIP.match(value) or (is_several and sweeps)):
+    if not is_there(value) and (_SLIP.match(value) or (is_several and sweeps)):
         return word
     text = f"{key}={quoted(value)}"
     return word if read_override(text)[0] is None else text

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from rmrl.errors import ConfigError
+from rmrl.files import is_there
 
 SUFFIXES = (".yaml", ".yml")
 Configuration = Mapping[str, Any] | Sequence[Any] | Callable[..., Any] | Path
@@ -30,7 +31,8 @@ def content_of(config: Configuration | Any) -> Mapping[str, Any]:
         path = Path(config).expanduser()
         if names_function(str(path)):
             return {"models": [str(path)]}
-        if isinstance(config, Path) or path.suffix in SUFFIXES or path.is_file():
+        is_file = is_there(path) and not path.is_dir()
+        if isinstance(config, Path) or path.suffix in SUFFIXES or is_file:
             return read_yaml(path)
     if isinstance(config, str | list | tuple) or callable(config):
         return {"models": config}

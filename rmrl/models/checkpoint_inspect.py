@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rmrl.errors import ConfigError, RewardError, first_line
+from rmrl.files import is_there
 
 CheckpointKind = Literal["bradley_terry", "generative"]
 
@@ -74,11 +75,12 @@ def local_checkpoint(path: str | Path, key: str = "model path") -> Path:
     Raises ConfigError when there is no such folder and no such hub id, or no config.json in it.
     """
     folder = Path(path).expanduser()
-    if not folder.is_dir():
+    exists = is_there(folder)
+    if not exists or not folder.is_dir():
         # one slash, as in org/name; "." and "~" begin the path of a folder
         parts = str(path).split("/")
         is_hub_id = len(parts) == 2 and all(parts) and not parts[0].startswith((".", "~"))
-        if folder.exists() or not is_hub_id:
+        if exists or not is_hub_id:
             of_server = ", or a server by its server.url" if "://" in str(path) else ""
             raise ConfigError(
                 f"{key}: '{path}' is not a folder; give a Hugging Face checkpoint folder or a hub"

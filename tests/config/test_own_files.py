@@ -164,6 +164,11 @@ BARE: dict[str, tuple[type, list[str], dict[str, Any]]] = {
         ["./rm", "a.py", "b.py:f", "rows.jsonl", "reward.weights=[1,2,3]"],
         {"data.files": ["rows.jsonl"], "reward.models": ["./rm", "a", "f"]},
     ),
+    "a text that no file can be called": (
+        ScoreConfig,
+        [f"reward.specs.a.rubric={'long' * 99}", "rows.jsonl"],
+        {"data.files": ["rows.jsonl"], "reward.specs": {"a": {"rubric": "long" * 99}}},
+    ),
     "a service": (ServeConfig, ["conf/reward/mine.yaml"], {"reward.models": ["gsm8k"]}),
 }
 """Command, words and what they set."""

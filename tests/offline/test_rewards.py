@@ -364,6 +364,7 @@ OTHER_CONFIGS: dict[str, tuple[Any, str]] = {
     "a number": (3, "saw 3; need a section `reward`, e.g. {'models': ['gsm8k']}"),
     "nothing": (None, "saw None; need a section `reward`"),
     "an unknown name": ("gsm8", "nothing named 'gsm8'; did you mean 'gsm8k'?"),
+    "a long text": ("long " * 99, "reward.models: nothing named 'long"),
     "a file that is not there": ("reward.yaml", "reward.yaml does not exist; give a YAML file"),
     "a lambda": (lambda solution_str: 1.0, "which has no name to report its scores under: give"),
     "two functions of one name": (
