@@ -1,9 +1,8 @@
 """csv files: records with the header row's names, and their cells' values.
 
 The format is RFC 4180: cells are separated by commas, or by the tabs or semicolons that a header
-without a comma has, a cell with a comma, a quote or a line break
-is enclosed in double quotes, and a quote in it is doubled. Files are read and written record by
-record.
+without a comma has, a cell with a comma, a quote or a line break is enclosed in double quotes, and
+a quote in it is doubled. Files are read and written record by record.
 
     an empty cell                    null; an empty text in the column of the response
     prompt, messages, rm_prompt...   a text, or JSON of a list of messages
