@@ -25,7 +25,7 @@ def keyed(words: Sequence[str], data_key: str) -> list[str]:
     others: list[str] = []
     for before, word in zip(["", *words], words, strict=False):
         is_bare = "=" not in word and not is_flag(word, before)
-        is_model = data_key == SCORED and is_there(f"{word}/config.json")
+        is_model = is_bare and data_key == SCORED and is_there(f"{word}/config.json")
         if is_bare and (is_model or names_function(word)):
             models.append(word)
         elif is_bare and is_section_file(word):
